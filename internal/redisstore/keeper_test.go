@@ -177,8 +177,8 @@ func TestLateReplyThatNeverComes(t *testing.T) {
 	}
 }
 
-// TestLateRefusal: what Redis says late is understood as if it had said it in time, except
-// that it does not know the script: nobody is there to send it the text.
+// TestLateRefusal: a late error of Redis means what it means in time. Only NOSCRIPT does not:
+// no caller is left that could send the text.
 func TestLateRefusal(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -229,7 +229,7 @@ func TestAdminConnectionsAreBounded(t *testing.T) {
 	if _, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil {
 		t.Fatal(err)
 	}
-	if text := told(t, address); !strings.HasPrefix(text, "HTTP/1.1 503 ") {
+	if text := untilClosed(t, address); !strings.HasPrefix(text, "HTTP/1.1 503 ") {
 		t.Errorf("one too many was told %q", text)
 	}
 	wantMetrics(t, app, `weir_rejected_total{listener="admin",reason="connections"} 1`, `weir_connections{frontend="admin"} 1`)

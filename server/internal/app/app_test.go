@@ -57,7 +57,7 @@ func wantCutOff(t *testing.T, app *App) {
 	defer cancel()
 	begun := time.Now()
 	if err := app.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v, want to be told that a call was cut off", err)
+		t.Errorf("got %v, want an error because a call was cut off", err)
 	}
 	if took := time.Since(begun); took > readTimeout/2 {
 		t.Errorf("took %s", took)

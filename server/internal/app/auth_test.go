@@ -221,7 +221,7 @@ func TestRESPOverTLS(t *testing.T) {
 	}
 }
 
-// FuzzAuthorization: who does not say the token is not let in, however it is said.
+// FuzzAuthorization: a request without the token is refused, whatever its header has.
 func FuzzAuthorization(f *testing.F) {
 	const token = "0123456789abcdef"
 	f.Add("Bearer "+token, "")

@@ -114,7 +114,7 @@ func TestServesJSON(t *testing.T) {
 	}
 }
 
-// watchHealth watches, and has been told once.
+// watchHealth returns a watch that has received its first status.
 func watchHealth(t *testing.T, conn *grpc.ClientConn) healthv1.Health_WatchClient {
 	t.Helper()
 	watch, err := healthv1.NewHealthClient(conn).Watch(t.Context(), &healthv1.HealthCheckRequest{})

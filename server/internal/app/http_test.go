@@ -145,7 +145,7 @@ func TestHTTPConnectionsAreBounded(t *testing.T) {
 	app := start(t, Options{HTTPMaxConnections: 2, RESP: "127.0.0.1:0", RESPMaxConnections: 1})
 	address := app.Addrs()[0].Address
 	first, second := greet(t, address), greet(t, address)
-	if text := told(t, address); !strings.HasPrefix(text, "HTTP/1.1 503 ") {
+	if text := untilClosed(t, address); !strings.HasPrefix(text, "HTTP/1.1 503 ") {
 		t.Errorf("one too many was told %q", text)
 	}
 	first.Close()
@@ -161,13 +161,13 @@ func TestHTTPConnectionsAreBounded(t *testing.T) {
 	if line, err := bufio.NewReader(redis).ReadString('\n'); line != "+PONG\r\n" {
 		t.Fatalf("%q %v", line, err)
 	}
-	if got := told(t, addrOf(app, "resp")); !strings.Contains(got, "max number of clients") {
-		t.Errorf("one Redis client too many was told %q", got)
+	if got := untilClosed(t, addrOf(app, "resp")); !strings.Contains(got, "max number of clients") {
+		t.Errorf("one Redis client too many got %q", got)
 	}
 }
 
-// told is what a client hears that says nothing.
-func told(t *testing.T, address string) string {
+// untilClosed returns all that a listener sends to a client that sends nothing.
+func untilClosed(t *testing.T, address string) string {
 	t.Helper()
 	conn := connect(t, address)
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))

@@ -81,8 +81,7 @@ func TestFindingsInReadiness(t *testing.T) {
 	}
 }
 
-// TestClusterNodes: a replica that was killed is told to be away, and so is a user who
-// may not look.
+// TestClusterNodes: a replica that was killed is listed as unreachable, with its master.
 func TestClusterNodes(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.StartReplicatedCluster(t, 3)
@@ -102,7 +101,7 @@ func TestClusterNodes(t *testing.T) {
 	}
 	eventually(t, func() error {
 		if m, r, bad := roles(app.engine.describe(t.Context()).Nodes); m != 3 || r != 3 || bad != 0 {
-			return fmt.Errorf("%d masters, %d replicas, %d away", m, r, bad)
+			return fmt.Errorf("%d masters, %d replicas, %d unreachable", m, r, bad)
 		}
 		return nil
 	})
@@ -117,8 +116,8 @@ func TestClusterNodes(t *testing.T) {
 	})
 }
 
-// TestNodesMayNotBeLookedAt: it is said what is missing, and nothing is wrong.
-func TestNodesMayNotBeLookedAt(t *testing.T) {
+// TestNodesWithoutInfo: a node names the permission that the user lacks, and is no bad one.
+func TestNodesWithoutInfo(t *testing.T) {
 	t.Parallel()
 	redis := testserver.StartRedis(t)
 	if _, err := redis.Do("ACL", "SETUSER", "weir", "on", ">password", "~*", "&*", "+@all", "-info"); err != nil {
@@ -126,13 +125,13 @@ func TestNodesMayNotBeLookedAt(t *testing.T) {
 	}
 	app := start(t, Options{Store: strings.Replace(redis.URL(), "://", "://weir:password@", 1)})
 	want := []store.Node{{Address: redis.Addr(), Role: "server", Detail: "cannot be looked at: want +info"}}
-	if told := app.engine.describe(t.Context()); cmp.Diff(want, told.Nodes) != "" || told.Err != nil {
-		t.Errorf("%+v", told)
+	if got := app.engine.describe(t.Context()); cmp.Diff(want, got.Nodes) != "" || got.Err != nil {
+		t.Errorf("%+v", got)
 	}
 }
 
-// TestInstancesAreTold: as they count themselves, or as the operator says.
-func TestInstancesAreTold(t *testing.T) {
+// TestInstancesText: the number of instances is what they count, or what the operator sets.
+func TestInstancesText(t *testing.T) {
 	t.Parallel()
 	redis := testserver.StartRedis(t)
 	one, _ := start(t, Options{Store: redis.URL()}), start(t, Options{Store: redis.URL()})

@@ -56,9 +56,9 @@ descriptors:
   - {key: live, rate_limit: *one}
 `
 
-// TestSpansTellWhatCallersWereTold: a refusal of which no caller hears is told by
-// another name.
-func TestSpansTellWhatCallersWereTold(t *testing.T) {
+// TestSpansHaveOutcomes: the outcome of a limit that is only watched is another attribute
+// than the one that the caller got.
+func TestSpansHaveOutcomes(t *testing.T) {
 	t.Parallel()
 	recorder := tracetest.NewSpanRecorder()
 	traced := tracingBy(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)))
@@ -89,9 +89,9 @@ func TestSpansTellWhatCallersWereTold(t *testing.T) {
 			continue
 		}
 		attributes := attribute.NewSet(span.Attributes()...)
-		told, _ := attributes.Value("weir.outcome")
+		outcome, _ := attributes.Value("weir.outcome")
 		watched, _ := attributes.Value("weir.shadow_outcome")
-		got = append(got, fmt.Sprintf("%s/%s", told.AsString(), watched.AsString()))
+		got = append(got, fmt.Sprintf("%s/%s", outcome.AsString(), watched.AsString()))
 	}
 	want := []string{"granted/granted", "granted/refused", "refused/refused", "granted/granted", "granted/refused", "granted/", "refused/", "granted/refused"}
 	if !slices.Equal(got, want) {

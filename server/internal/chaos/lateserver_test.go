@@ -127,7 +127,7 @@ func (p *poll) note(t *testing.T, status int, err error) {
 	case status == http.StatusTooManyRequests || status == http.StatusForbidden:
 		p.refused.Add(1)
 	case status == http.StatusServiceUnavailable:
-		// A take with an ID is the store's, which was late: on a late machine, some are.
+		// Only the store decides a take with an ID, and on a late machine some replies are late.
 		p.undecided.Add(1)
 	default:
 		t.Logf("status %d, %v", status, err)

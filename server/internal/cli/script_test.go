@@ -379,8 +379,8 @@ func (s *session) resp(ts *testscript.TestScript, args []string) {
 var grpcLine = regexp.MustCompile(`(?m)^grpc (\S+)$`)
 
 // rls asks the server as Envoy does: a domain, then descriptors, each as
-// key=value,key=value. What is answered becomes stdout: the code for all, and a
-// line for each descriptor with its code, its limit and what remains.
+// key=value,key=value. It prints the answer: the code for all, and a line for each
+// descriptor with its code, its limit and what remains.
 func (s *session) rls(ts *testscript.TestScript, args []string) {
 	request := &rlsv3.RateLimitRequest{Domain: args[0]}
 	for _, text := range args[1:] {

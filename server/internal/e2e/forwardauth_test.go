@@ -21,7 +21,7 @@ import (
 )
 
 // traefik runs a proxy before an application that asks Weir as Traefik 3.7 does by the shipped
-// configuration, and returns its address. What it sends is by https://doc.traefik.io/traefik/reference/routing-configuration/http/middlewares/forwardauth/
+// configuration, and returns its address. Its requests follow https://doc.traefik.io/traefik/reference/routing-configuration/http/middlewares/forwardauth/
 // and github.com/traefik/traefik v3.7.13, pkg/middlewares/auth/forward.go (writeHeader) and
 // pkg/middlewares/forwardedheaders/forwarded_header.go: a GET to the address as it is configured, without body. Of the client's
 // headers go along those of authRequestHeaders, or all without one, less hop-by-hop ones and, with trustForwardHeader false,

@@ -193,7 +193,7 @@ func (s *siege) drip(connections int) {
 	dripping.Wait()
 }
 
-// drip says a beginning, and then a byte from time to time until it is hung up on.
+// drip sends a beginning, and then a byte from time to time until the server closes the connection.
 func drip(t *testing.T, conn net.Conn, beginning string) {
 	defer conn.Close()
 	_, _ = io.WriteString(conn, beginning)
@@ -217,7 +217,7 @@ func drip(t *testing.T, conn net.Conn, beginning string) {
 	}
 }
 
-// reset opens so many calls and resets each at once. Where the server hangs up, the next
+// reset opens so many calls and resets each at once. If the server ends a connection, the next
 // connection goes on.
 func (s *siege) reset(calls int) {
 	var header bytes.Buffer

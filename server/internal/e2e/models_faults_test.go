@@ -23,7 +23,7 @@ import (
 )
 
 // modelRules count what a key uses, in windows that do not end at midnight, and hold 500
-// output tokens for each request. What a store failure does to a request depends on its model.
+// output tokens for each request. Each model has its own policy for a store failure.
 const modelRules = `
 domain: llm
 models: [{model: "*", input: 1, output: 2}]

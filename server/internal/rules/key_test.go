@@ -39,8 +39,8 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// TestParseKey: what a request charges leads back to what it named, so that different
-// things have different keys.
+// TestParseKey: the entries of a request can be read from its key, so that different entries
+// have different keys.
 func TestParseKey(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
