@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 )
@@ -32,5 +33,8 @@ descriptors:
 		w := take(h, `{"domain":"d","descriptors":[{"entries":[{"key":"`+c.entry+`","value":"a"}]}],"cost":`+c.cost+`}`)
 		wantStatus(t, w, http.StatusOK)
 		wantHeaders(t, w, map[string]string{"X-Ratelimit-Limit": c.limit, "X-Ratelimit-Remaining": c.remaining, "X-Weir-Alternative": c.alternative})
+		if got := fmt.Sprint(decode[actAnswer](t, w).Granted); got != c.cost {
+			t.Errorf("%s: granted %s of %s", c.entry, got, c.cost)
+		}
 	}
 }

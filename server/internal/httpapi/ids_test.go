@@ -14,39 +14,11 @@ import (
 	"github.com/weirlimit/weir/internal/storetest"
 )
 
-// TestMadeIDs wants an id to be made where a hold or a place needs one, the same
-// in header and body, and good for what it is for.
-func TestMadeIDs(t *testing.T) {
-	t.Parallel()
-	h := handlerOf(t, everyAlgorithm, Options{Taker: frozen()})
-	seen := map[string]bool{"": true}
-	for _, c := range []struct{ rest, entry string }{
-		{``, "places=1"}, {``, "places=2"}, {`,"hold_ms":1000`, "tokens=1"}, {`,"hold_ms":1000,"id":""`, "tokens=1"},
-	} {
-		w := take(h, takeOf(c.rest, c.entry))
-		wantStatus(t, w, http.StatusOK)
-		id := decode[actAnswer](t, w).ID
-		if seen[id] || len(id) < 26 || w.Header().Get("Weir-Id") != id {
-			t.Errorf("%+v: id %q, header %q", c, id, w.Header().Get("Weir-Id"))
-		}
-		seen[id] = true
-		wantStatus(t, post(h, "release", takeOf(fmt.Sprintf(`,"id":%q`, id), c.entry)), http.StatusOK)
-	}
-	for _, body := range []string{takeOf(``, "tokens=1"), takeOf(`,"cost":0`, "places=1"), takeOf(``, "nobody=1")} {
-		w := take(h, body)
-		wantStatus(t, w, http.StatusOK)
-		wantHeaders(t, w, map[string]string{"Weir-Id": ""})
-		if id := decode[actAnswer](t, w).ID; id != "" {
-			t.Errorf("%s: id %q", body, id)
-		}
-	}
-}
-
 // TestIDHeader wants the caller's own id back, in the header only where it can
 // stand there.
 func TestIDHeader(t *testing.T) {
 	t.Parallel()
-	h := handlerOf(t, everyAlgorithm, Options{Taker: frozen()})
+	h := handlerOf(t, actRules, Options{Taker: frozen()})
 	for id, header := range map[string]string{"job-7%": "job-7%", "a b": "", "größe": "", "a\r\nSet-Cookie: b": "", "\x7f": ""} {
 		quoted, err := json.Marshal(id)
 		if err != nil {
@@ -65,7 +37,7 @@ func TestIDHeader(t *testing.T) {
 func TestAuthHolds(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
-	h := handlerOf(t, everyAlgorithm, Options{Taker: memstore.New(memstore.Options{Now: clock.Now})})
+	h := handlerOf(t, actRules, Options{Taker: memstore.New(memstore.Options{Now: clock.Now})})
 	wantAuth := func(query string, status int, headers map[string]string) string {
 		t.Helper()
 		w := auth(h, query)
@@ -91,7 +63,7 @@ func TestAuthHolds(t *testing.T) {
 // and the headers to say so.
 func TestAuthDoesNotWait(t *testing.T) {
 	t.Parallel()
-	h := handlerOf(t, everyAlgorithm, Options{Taker: frozen()})
+	h := handlerOf(t, actRules, Options{Taker: frozen()})
 	w := auth(h, "domain=shop&leaky=1")
 	wantStatus(t, w, http.StatusNoContent)
 	wantHeaders(t, w, map[string]string{

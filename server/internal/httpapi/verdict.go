@@ -106,7 +106,7 @@ func (v *verdict) least() int64 {
 	units, slots := int64(math.MaxInt64), int64(math.MaxInt64)
 	for _, i := range v.enforced {
 		switch r := &v.limits[i]; {
-		case r.applied.Act.Err != nil || r.decision.Outcome == weir.NotEvaluated:
+		case r.decision.Outcome == weir.NotEvaluated:
 		case algo.TraitsOf(r.applied.Limit.Algorithm).HoldsSlots:
 			slots = min(slots, r.decision.Granted)
 		default:
