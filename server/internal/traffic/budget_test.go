@@ -1,7 +1,6 @@
 package traffic_test
 
 import (
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -13,55 +12,8 @@ import (
 	"github.com/weirlimit/weir/server/internal/traffic"
 )
 
-// TestClasses: the history has the units that each rule was granted of a budget, and the
-// log has the budget beside the rule.
-func TestClasses(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var log strings.Builder
-		f := newFixture(t, `
-domain: shop
-budgets: {m: {algorithm: gcra, requests_per_unit: 10, unit: day}}
-descriptors:
-  - {key: live, rate_limit: {budget: m}}
-  - {key: batch, rate_limit: {budget: m, keep: 4}}
-  - {key: own, rate_limit: {algorithm: gcra, requests_per_unit: 10, unit: day}}
-`, traffic.Options{Refusals: slog.New(slog.NewTextHandler(&log, nil))})
-		f.Start()
-		f.take(t, "batch", "a", 5)
-		f.take(t, "batch", "b", 5)
-		f.take(t, "live", "a", 3)
-		f.take(t, "own", "a", 1)
-		time.Sleep(2500 * time.Millisecond)
-		synctest.Wait()
-		if err := f.Stop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if got := log.String(); strings.Count(got, "msg=refused") != 1 || !strings.Contains(got, "rule=batch") || !strings.Contains(got, "budget=m") {
-			t.Errorf("the log has %q", got)
-		}
-		units := map[string]uint32{}
-		for _, c := range f.History(5 * time.Second).Classes {
-			for _, n := range c.Units {
-				units[c.Budget+" "+c.Rule] += n
-			}
-		}
-		if units["m batch"] != 5 || units["m live"] != 3 || len(units) != 2 {
-			t.Errorf("the history has %v", units)
-		}
-		// A rule that moves to a limit of its own is a class no more.
-		f.Follow(parse(t, "domain: shop\ndescriptors:\n  - {key: live, rate_limit: {algorithm: gcra, requests_per_unit: 10, unit: day}}\n"))
-		if all := f.History(5 * time.Second).Classes; len(all) != 0 {
-			t.Errorf("after a reload: %v", all)
-		}
-		if slices.ContainsFunc(f.Totals(), func(n traffic.Total) bool { return n.Budget != "" }) {
-			t.Error("a budget that is gone has totals")
-		}
-	})
-}
-
 // TestAlternatives: the units of a budget are counted by the alternative that was charged,
-// and stay counted through a reload.
+// also over time, and stay counted through a reload. The log has the budget beside the rule.
 func TestAlternatives(t *testing.T) {
 	t.Parallel()
 	const rules = `
@@ -73,10 +25,10 @@ descriptors:
   - key: user
     rate_limits: [{name: own, algorithm: gcra, requests_per_unit: 3, unit: day}, {budget: m}]
     otherwise: [{rate_limit: {budget: m, keep: 10}}]
+  - {key: plain, rate_limit: {budget: m}}
 `
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, rules, traffic.Options{})
-		f.Start()
+		f, log := logged(t, rules)
 		f.take(t, "team", "ads", 20)  // all that is guaranteed at once
 		f.take(t, "team", "ads", 7)   // borrowed
 		f.take(t, "team", "new", 5)   // without a guarantee
@@ -84,6 +36,7 @@ descriptors:
 		f.take(t, "team", "web", 10)
 		f.take(t, "user", "ann", 3)
 		f.take(t, "user", "ann", 4)
+		f.take(t, "plain", "ann", 6)
 		want := []traffic.BudgetUsage{
 			{Domain: "shop", Budget: "team", Rule: "team=ads", Alternative: "guaranteed", Units: 20},
 			{Domain: "shop", Budget: "team", Rule: "team=ads", Alternative: "borrowed", Units: 7},
@@ -92,6 +45,7 @@ descriptors:
 			{Domain: "shop", Budget: "team", Rule: "team", Alternative: "borrowed", Units: 5},
 			{Domain: "shop", Budget: "m", Rule: "user#2", Alternative: "1", Units: 3},
 			{Domain: "shop", Budget: "m", Rule: "user#3", Alternative: "2", Units: 4},
+			{Domain: "shop", Budget: "m", Rule: "plain", Units: 6},
 		}
 		for _, when := range []string{"at first", "after a reload"} {
 			if diff := cmp.Diff(want, f.BudgetUsage()); diff != "" {
@@ -99,8 +53,9 @@ descriptors:
 			}
 			f.Follow(parse(t, rules))
 		}
-		time.Sleep(2500 * time.Millisecond)
-		synctest.Wait()
+		if got := log.after(2500 * time.Millisecond); len(got) != 1 || !strings.Contains(got[0], "rule=team ") || !strings.Contains(got[0], "budget=team") {
+			t.Errorf("logged %q", got)
+		}
 		if err := f.Stop(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -110,14 +65,17 @@ descriptors:
 				got[c.Rule+" "+c.Alternative] += n
 			}
 		}
-		history := map[string]uint32{"team=ads guaranteed": 20, "team=ads borrowed": 7, "team=web guaranteed": 10, "team borrowed": 5, "user#2 1": 3, "user#3 2": 4}
+		history := map[string]uint32{"team=ads guaranteed": 20, "team=ads borrowed": 7, "team=web guaranteed": 10, "team borrowed": 5, "user#2 1": 3, "user#3 2": 4, "plain ": 6}
 		if diff := cmp.Diff(history, got); diff != "" {
 			t.Errorf("history (-want +got):\n%s", diff)
 		}
 		// Nothing of a budget that is gone stays.
 		f.Follow(parse(t, "domain: shop\ndescriptors:\n  - {key: team, rate_limit: {name: team=ads, algorithm: gcra, requests_per_unit: 10, unit: day}}\n"))
-		if all := f.BudgetUsage(); len(all) != 0 {
-			t.Errorf("after the budget is gone: %v", all)
+		if all, classes := f.BudgetUsage(), f.History(5*time.Second).Classes; len(all)+len(classes) != 0 {
+			t.Errorf("after the budget is gone: %v, %v", all, classes)
+		}
+		if slices.ContainsFunc(f.Totals(), func(n traffic.Total) bool { return n.Budget != "" }) {
+			t.Error("a budget that is gone has totals")
 		}
 	})
 }

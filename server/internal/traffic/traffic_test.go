@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -34,6 +35,12 @@ descriptors:
     rate_limits:
       - {name: narrow, requests_per_unit: 1, unit: minute, algorithm: gcra}
       - {name: wide, requests_per_unit: 10, unit: minute, algorithm: gcra}
+  - key: tried
+    rate_limit: {requests_per_unit: 5, unit: day, algorithm: gcra}
+    trial: {requests_per_unit: 2, unit: day, algorithm: gcra}
+  - key: none
+    enforce: 0%
+    rate_limit: {requests_per_unit: 1, unit: day, algorithm: gcra}
 `
 
 // fixture is a recorder in front of a store.
@@ -75,12 +82,18 @@ func (f *fixture) totals() string {
 	var b strings.Builder
 	for _, n := range f.Totals() {
 		if n.Count > 0 {
-			fmt.Fprintf(&b, "%s/%s %v by %v: %d\n", n.Domain, n.Rule, n.Decision, n.Source, n.Count)
+			fmt.Fprintf(&b, "%s/%s %v by %v: %d", n.Domain, n.Rule, n.Decision, n.Source, n.Count)
+			if n.Trial {
+				b.WriteString(" on trial")
+			}
+			b.WriteByte('\n')
 		}
 	}
 	return b.String()
 }
 
+// TestTotals: what a trial decides is counted under the name of its rule, as if it refused,
+// and has no part in what was granted.
 func TestTotals(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, shop, traffic.Options{})
@@ -94,6 +107,12 @@ func TestTotals(t *testing.T) {
 		f.take(t, "both", "a", 1)
 	}
 	f.take(t, "nothing", "a", 1)
+	for range 6 {
+		f.take(t, "tried", "a", 1)
+	}
+	for range 3 {
+		f.take(t, "none", "a", 1)
+	}
 	want := `shop/user granted by store: 6
 shop/user refused by store: 2
 shop/watched granted by store: 1
@@ -102,6 +121,12 @@ shop/narrow granted by store: 1
 shop/narrow refused by store: 1
 shop/wide granted by store: 1
 shop/wide not_charged by store: 1
+shop/tried granted by store: 5
+shop/tried refused by store: 1
+shop/tried granted by store: 2 on trial
+shop/tried refused by store: 4 on trial
+shop/none granted by store: 1
+shop/none shadow_refused by store: 2
 `
 	if diff := cmp.Diff(want, f.totals()); diff != "" {
 		t.Errorf("totals (-want +got):\n%s", diff)
@@ -109,6 +134,14 @@ shop/wide not_charged by store: 1
 	usage := f.Usage()
 	if got := usage[1]; got != (traffic.Usage{Domain: "shop", Rule: "user", Units: 8, NearLimit: 1}) {
 		t.Errorf("usage: %+v", got)
+	}
+	if got := usage[5]; got.Rule != "tried" || got.Units != 5 || len(usage) != 7 {
+		t.Errorf("usage: %+v", usage)
+	}
+	for _, k := range append(f.TopUsed(20), f.TopRefused(20)...) {
+		if strings.HasSuffix(k.Key, "#trial") {
+			t.Errorf("among the top keys: %+v", k)
+		}
 	}
 }
 
@@ -276,7 +309,16 @@ func TestSubscribe(t *testing.T) {
 	if s.Missed() != 2 {
 		t.Error("a closed subscription still hears")
 	}
-	for range 32 {
+	if s, err = f.Subscribe(1); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		f.take(t, "tried", "a", 1)
+	}
+	if r := <-s.Refusals(); !r.Trial || !r.Shadow || r.Key != "shop/tried=a;tried#trial" {
+		t.Errorf("heard %+v", r)
+	}
+	for range 31 {
 		if _, err := f.Subscribe(1); err != nil {
 			t.Fatal(err)
 		}
@@ -289,50 +331,62 @@ func TestSubscribe(t *testing.T) {
 // lines keeps what is logged.
 type lines struct {
 	mu   sync.Mutex
-	text []string
+	text strings.Builder
 }
 
 func (l *lines) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.text = append(l.text, string(line))
-	return len(line), nil
+	return l.text.Write(line)
 }
 
-func (l *lines) all() []string {
+// after waits and returns what was logged until then.
+func (l *lines) after(wait time.Duration) []string {
+	time.Sleep(wait)
+	synctest.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return append([]string(nil), l.text...)
+	return slices.Collect(strings.Lines(l.text.String()))
+}
+
+// logged returns a fixture that was started, and its log.
+func logged(t *testing.T, text string) (*fixture, *lines) {
+	t.Helper()
+	log := new(lines)
+	f := newFixture(t, text, traffic.Options{Refusals: slog.New(slog.NewTextHandler(log, nil))})
+	f.Start()
+	return f, log
 }
 
 func TestJournal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		log := new(lines)
-		f := newFixture(t, shop, traffic.Options{Refusals: slog.New(slog.NewTextHandler(log, nil))})
-		f.Start()
+		f, log := logged(t, shop)
 		defer f.Stop(context.Background())
 		for range 30 {
 			f.take(t, "both", "secret\nname", 1)
 		}
-		time.Sleep(30 * time.Second)
-		if got := log.all(); len(got) != 1 || !strings.Contains(got[0], "domain=shop rule=narrow key_hash=") || !strings.Contains(got[0], "suppressed=28") {
+		got := log.after(30 * time.Second)
+		if len(got) != 1 || !strings.Contains(got[0], "domain=shop rule=narrow key_hash=") || !strings.Contains(got[0], "suppressed=28") {
 			t.Fatalf("logged %q", got)
 		}
 		for range 3 {
 			f.take(t, "both", "secret\nname", 1)
 		}
-		time.Sleep(20 * time.Second)
-		if got := log.all(); len(got) != 1 {
+		if got = log.after(20 * time.Second); len(got) != 1 {
 			t.Fatalf("the period is not over: %q", got)
 		}
-		time.Sleep(20 * time.Second)
-		got := log.all()
-		if len(got) != 2 || !strings.Contains(got[1], "suppressed=2") {
+		if got = log.after(20 * time.Second); len(got) != 2 || !strings.Contains(got[1], "suppressed=2") {
 			t.Fatalf("logged %q", got)
 		}
 		if strings.Contains(strings.Join(got, ""), "secret") {
 			t.Errorf("the log has keys: %q", got)
+		}
+		for range 3 {
+			f.take(t, "tried", "a", 1)
+		}
+		if got = log.after(2 * time.Second); len(got) != 3 || !strings.Contains(got[2], "rule=tried") || !strings.Contains(got[2], "trial=true") {
+			t.Errorf("logged %q", got)
 		}
 	})
 }
@@ -346,19 +400,15 @@ func TestJournalIsBounded(t *testing.T) {
 		for i := range 200 {
 			fmt.Fprintf(&text, "  - key: k%d\n    rate_limit: {requests_per_unit: 0, unit: minute, algorithm: gcra}\n", i)
 		}
-		log := new(lines)
-		f := newFixture(t, text.String(), traffic.Options{Refusals: slog.New(slog.NewTextHandler(log, nil))})
-		f.Start()
+		f, log := logged(t, text.String())
 		defer f.Stop(context.Background())
 		for i := range 200 {
 			f.take(t, fmt.Sprintf("k%d", i), "a", 1)
 		}
-		time.Sleep(1500 * time.Millisecond)
-		if n := len(log.all()); n != 20 {
+		if n := len(log.after(1500 * time.Millisecond)); n != 20 {
 			t.Errorf("%d lines in a second", n)
 		}
-		time.Sleep(20 * time.Second)
-		if n := len(log.all()); n != 200 {
+		if n := len(log.after(20 * time.Second)); n != 200 {
 			t.Errorf("%d lines in all: each limit has its own", n)
 		}
 	})
