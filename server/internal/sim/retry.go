@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"container/heap"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -64,8 +65,8 @@ func (r Retry) wait(refused weir.Decision, attempt int, rng *rand.Rand) (int64, 
 
 // A queue has the clients that will retry, the first at the front: a heap.
 type queue struct {
-	heap   []queued
-	pushed int64
+	waiting []queued
+	pushed  int64
 }
 
 type queued struct {
@@ -73,35 +74,26 @@ type queued struct {
 	order int64 // who came first goes first
 }
 
-func (q *queue) less(i, j int) bool {
-	a, b := &q.heap[i], &q.heap[j]
+func (q *queue) push(a arrival) {
+	heap.Push(q, queued{a, q.pushed})
+	q.pushed++
+}
+
+func (q *queue) pop() arrival { return heap.Pop(q).(queued).arrival }
+
+// Len, Less, Swap, Push and Pop are those of [heap.Interface].
+func (q *queue) Len() int      { return len(q.waiting) }
+func (q *queue) Swap(i, j int) { q.waiting[i], q.waiting[j] = q.waiting[j], q.waiting[i] }
+func (q *queue) Push(x any)    { q.waiting = append(q.waiting, x.(queued)) }
+
+func (q *queue) Less(i, j int) bool {
+	a, b := &q.waiting[i], &q.waiting[j]
 	return a.at < b.at || a.at == b.at && a.order < b.order
 }
 
-func (q *queue) push(a arrival) {
-	q.heap = append(q.heap, queued{a, q.pushed})
-	q.pushed++
-	for i := len(q.heap) - 1; i > 0 && q.less(i, (i-1)/2); i = (i - 1) / 2 {
-		q.heap[i], q.heap[(i-1)/2] = q.heap[(i-1)/2], q.heap[i]
-	}
-}
-
-func (q *queue) pop() arrival {
-	first, last := q.heap[0].arrival, len(q.heap)-1
-	q.heap[0] = q.heap[last]
-	q.heap = q.heap[:last]
-	for i := 0; ; {
-		child := 2*i + 1
-		if child >= last {
-			return first
-		}
-		if child+1 < last && q.less(child+1, child) {
-			child++
-		}
-		if !q.less(child, i) {
-			return first
-		}
-		q.heap[i], q.heap[child] = q.heap[child], q.heap[i]
-		i = child
-	}
+func (q *queue) Pop() any {
+	last := len(q.waiting) - 1
+	x := q.waiting[last]
+	q.waiting = q.waiting[:last]
+	return x
 }

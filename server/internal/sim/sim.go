@@ -170,7 +170,7 @@ func (p *player) play(ctx context.Context, m *meter) {
 
 // next returns the earliest arrival, a new one or a retry.
 func (p *player) next() (arrival, bool) {
-	if len(p.again.heap) > 0 && (!p.more || p.again.heap[0].at < p.upcoming.at) {
+	if p.again.Len() > 0 && (!p.more || p.again.waiting[0].at < p.upcoming.at) {
 		return p.again.pop(), true
 	}
 	a, ok := p.upcoming, p.more

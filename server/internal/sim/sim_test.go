@@ -3,11 +3,11 @@ package sim
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,7 +45,7 @@ func TestBuiltin(t *testing.T) {
 				if r.Bound > 0 && r.Worst > r.Bound {
 					t.Errorf("%v: %d in a period, promised %d", r.Algorithm, r.Worst, r.Bound)
 				}
-				if sum(r.Grants) != r.Granted || sum(r.Offers) != r.Offered {
+				if total(r.Grants) != r.Granted || total(r.Offers) != r.Offered {
 					t.Errorf("%v: the course does not add up", r.Algorithm)
 				}
 			}
@@ -54,14 +54,6 @@ func TestBuiltin(t *testing.T) {
 			}
 		})
 	}
-}
-
-func sum(values []int64) int64 {
-	n := int64(0)
-	for _, v := range values {
-		n += v
-	}
-	return n
 }
 
 // TestEdgeBurst: the case that fixed windows are known for.
@@ -322,17 +314,10 @@ func TestAbsurd(t *testing.T) {
 		change(&s)
 		_, err := s.Run(context.Background(), nil)
 		invalid := new(weir.InvalidError)
-		if !errors.As(err, &invalid) || invalid.Field != trimmed(field) {
+		if !errors.As(err, &invalid) || invalid.Field != strings.TrimRight(field, " ") {
 			t.Errorf("%s: got %v", field, err)
 		}
 	}
-}
-
-func trimmed(field string) string {
-	for field[len(field)-1] == ' ' {
-		field = field[:len(field)-1]
-	}
-	return field
 }
 
 func TestParseFault(t *testing.T) {
@@ -378,21 +363,4 @@ func BenchmarkRun(b *testing.B) {
 			run(b, s)
 		})
 	}
-}
-
-func ExampleScenario_Run() {
-	s, _ := Find("edge-burst")
-	result, err := s.Run(context.Background(), nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, r := range result.Runs {
-		fmt.Println(r.Algorithm, "granted", r.Granted, "worst minute", r.Worst)
-	}
-	// Output:
-	// fixed_window granted 2000 worst minute 2000
-	// sliding_log granted 1000 worst minute 1000
-	// sliding_counter granted 1016 worst minute 1016
-	// gcra granted 1033 worst minute 1033
 }
