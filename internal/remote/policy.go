@@ -82,7 +82,7 @@ func isOut(reason error) bool {
 }
 
 // refundSlots decides an anonymous refund of slots. Those of takes that the store granted
-// are refunded there later, unless it has seen the refund by itself.
+// are refunded there later, unless it may have seen the refund by itself.
 func (l *Remote) refundSlots(a *weir.Act, reason error) {
 	peek := copyOf(a)
 	peek.Kind, peek.Charges[0].Cost = acts.KindTake, 0
@@ -91,26 +91,16 @@ func (l *Remote) refundSlots(a *weir.Act, reason error) {
 	own := copyOf(a)
 	local := own.Decisions[0].Remaining - peek.Decisions[0].Remaining
 	remote := own.Charges[0].Cost - own.Decisions[0].Granted
-	reconcile := func() {
+	_ = l.conclude([]*weir.Act{{Err: reason}}, func(_ int, reply *weir.Act) {
+		if !notApplied(reply.Err) {
+			return
+		}
 		l.addOutstanding(own, 0, -local)
 		if remote > 0 {
 			l.addRefund(&own.Charges[0], &own.Decisions[0], remote)
 		}
-		l.wake()
-	}
-	var late acts.Pending
-	if !errors.As(reason, &late) {
-		reconcile()
-		return
-	}
-	l.reconciler.awaited.Add(1)
-	late.Then(func(reply *weir.Act) {
-		defer l.reconciler.awaited.Add(-1)
-		l.counts.late.Add(1)
-		if notApplied(reply.Err) {
-			reconcile()
-		}
 	})
+	l.wake()
 }
 
 // strictest returns the policy that decides an act.

@@ -67,6 +67,31 @@ func TestAnonymousSlots(t *testing.T) {
 	}
 }
 
+// TestSlotIsReturnedOnce: the store frees a slot, and its reply is lost.
+func TestSlotIsReturnedOnce(t *testing.T) {
+	t.Parallel()
+	seats := weir.Charge{Key: "seats", Limit: weir.Limit{Algorithm: weir.Concurrency, Count: 4, Period: time.Minute}.MustCompile(), Cost: 1}
+	store := newFlaky(nil)
+	lost := acts.TakerFunc(func(ctx context.Context, all []*weir.Act) {
+		store.Take(ctx, all)
+		for _, a := range all {
+			if a.Kind == acts.KindRefund {
+				a.Err = weir.ErrAmbiguous
+			}
+		}
+	})
+	taker := wrap(t, lost, remote.Options{Patience: time.Minute})
+	for range 3 {
+		anonymous(taker, acts.KindTake, seats)
+	}
+	anonymous(taker, acts.KindRefund, seats)
+	eventually(t, "reconciled", func() bool { return taker.Stats().Outstanding == 0 })
+	seats.Cost = 0
+	if d := anonymous(store, acts.KindTake, seats); d.Remaining != 2 {
+		t.Errorf("%d slots are free, want 2", d.Remaining)
+	}
+}
+
 // TestSlotsThatTheStoreHasRecorded: slots that were taken here and that the store has
 // recorded are still taken when the store is away again.
 func TestSlotsThatTheStoreHasRecorded(t *testing.T) {
