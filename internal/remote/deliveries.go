@@ -143,13 +143,7 @@ func (l *Remote) end(a *weir.Act, reason error) {
 
 // deliver sends deliveries in the background.
 func (l *Remote) deliver(ctx context.Context) error {
-	if l.deliveries.len() == 0 {
-		return nil
-	}
 	all := l.deliveries.collect(actsPerCall, l.now())
-	if len(all) == 0 {
-		return nil
-	}
 	sent := make([]*weir.Act, len(all))
 	for i, own := range all {
 		sent[i] = copyOf(own.act)

@@ -183,9 +183,6 @@ func (s *ids) claim(key string, now int64, wait func(*weir.Act) bool, claimed []
 // collect returns up to so many amendments. Those of refused takes, which return units to
 // the limit, may have to wait.
 func (s *ids) collect(most int, now int64, wait func(*weir.Act) bool) []amendment {
-	if s.len() == 0 {
-		return nil
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []amendment

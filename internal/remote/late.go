@@ -2,6 +2,7 @@ package remote
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
@@ -112,12 +113,7 @@ func (l *Remote) compare(answer, reply *weir.Act) {
 
 // charged reports whether the store charged anything for a take.
 func charged(a *weir.Act) bool {
-	for i := range a.Decisions {
-		if a.Decisions[i].Granted > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(a.Decisions, func(d weir.Decision) bool { return d.Granted > 0 })
 }
 
 // withdraw has the store amend a take to nothing: its caller never got the ID.

@@ -21,11 +21,13 @@ type outstanding struct {
 	seed     maphash.Seed
 	perShard int
 	size     atomic.Int64
-	shards   [outstandingShards]struct {
-		mu       sync.Mutex
-		balances map[budget]*balance
-		inFlight map[budget]recording
-	}
+	shards   [outstandingShards]outstandingShard
+}
+
+type outstandingShard struct {
+	mu       sync.Mutex
+	balances map[budget]*balance
+	inFlight map[budget]recording
 }
 
 // A budget is a key under an algorithm.
@@ -96,20 +98,27 @@ func (o *outstanding) begun(c *weir.Charge) (limit *weir.Limit, begun bool) {
 	return nil, false
 }
 
+// balance returns the balance of a budget in its shard, which is locked: a new one if there is
+// none, and nil if there is no room.
+func (o *outstanding) balance(sh *outstandingShard, c *weir.Charge) *balance {
+	b := sh.balances[budgetOf(c)]
+	if b == nil && len(sh.balances) < o.perShard {
+		b = &balance{hashTag: strings.Clone(c.HashTag), limit: c.Limit}
+		sh.balances[budget{strings.Clone(c.Key), c.Limit.Algorithm}] = b
+		o.size.Add(1)
+	}
+	return b
+}
+
 // begin is begun for a budget whose balance has not begun: it begins with the limit that
 // first returns, which gets the units that the store may not have recorded.
 func (o *outstanding) begin(c *weir.Charge, now int64, first func(unrecorded int64) *weir.Limit) *weir.Limit {
 	sh := &o.shards[o.shard(c.Key)]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	b := sh.balances[budgetOf(c)]
+	b := o.balance(sh, c)
 	if b == nil {
-		if len(sh.balances) >= o.perShard {
-			return nil
-		}
-		b = &balance{hashTag: strings.Clone(c.HashTag), limit: c.Limit}
-		sh.balances[budget{strings.Clone(c.Key), c.Limit.Algorithm}] = b
-		o.size.Add(1)
+		return nil
 	}
 	if !b.begun {
 		unrecorded := int64(0)
@@ -130,14 +139,9 @@ func (o *outstanding) add(c *weir.Charge, units, now, until int64) bool {
 	sh := &o.shards[o.shard(c.Key)]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	b := sh.balances[budgetOf(c)]
+	b := o.balance(sh, c)
 	if b == nil {
-		if units < 0 || len(sh.balances) >= o.perShard {
-			return units < 0
-		}
-		b = &balance{hashTag: strings.Clone(c.HashTag)}
-		sh.balances[budget{strings.Clone(c.Key), c.Limit.Algorithm}] = b
-		o.size.Add(1)
+		return false
 	}
 	b.limit = c.Limit
 	b.age(now)

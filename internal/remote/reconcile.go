@@ -144,9 +144,6 @@ func notApplied(err error) bool {
 
 func (l *Remote) recordOutstanding(ctx context.Context) error {
 	acts := l.outstanding.collect(actsPerCall, l.now())
-	if len(acts) == 0 {
-		return nil
-	}
 	l.takeAndRecover(ctx, acts)
 	return l.recorded(acts)
 }
@@ -170,9 +167,6 @@ func (l *Remote) recorded(acts []*weir.Act) error {
 
 func (l *Remote) sendRefunds(ctx context.Context) error {
 	acts := l.refunds.collect(actsPerCall, l.awaited.any)
-	if len(acts) == 0 {
-		return nil
-	}
 	l.takeAndRecover(ctx, acts)
 	return l.conclude(acts, func(_ int, a *weir.Act) {
 		c := &a.Charges[0]
@@ -190,9 +184,6 @@ func (l *Remote) sendRefunds(ctx context.Context) error {
 
 func (l *Remote) amendTakes(ctx context.Context) error {
 	all := l.ids.collect(actsPerCall, l.now(), l.awaited.any)
-	if len(all) == 0 {
-		return nil
-	}
 	l.takeAndRecover(ctx, actsOf(all))
 	return l.amended(all)
 }

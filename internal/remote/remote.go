@@ -21,7 +21,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"hash/maphash"
 	"log/slog"
 	"sync"
@@ -221,9 +220,7 @@ func (l *Remote) ask(ctx context.Context, acts []*weir.Act) (sent int64) {
 	sent = l.grants.number.Load()
 	switch {
 	case !boards:
-		for _, a := range acts {
-			a.Err = fmt.Errorf("weir: %v: %w: %w", a.Kind, weir.ErrNotApplied, ctx.Err())
-		}
+		fail(acts, weir.ErrNotApplied, ctx.Err())
 		return sent
 	case first == nil:
 		l.send(ctx, acts, keys)
