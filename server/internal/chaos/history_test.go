@@ -112,19 +112,6 @@ func (h *history) absent() (back func()) {
 	}
 }
 
-// since is how many acts were begun after an instant and have ended.
-func (h *history) since(from int64) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	n := 0
-	for i := range h.ops {
-		if h.ops[i].call > from {
-			n++
-		}
-	}
-	return n
-}
-
 func (h *history) lose() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

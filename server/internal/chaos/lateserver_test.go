@@ -50,7 +50,7 @@ var lateProcesses = []lateness{
 func serveOn(t *testing.T, addr string, more ...string) *instance {
 	t.Helper()
 	args := append([]string{"--timeout", "1s", "--store-timeout", "250ms"}, more...)
-	return serveProgram(t, program, "redis://"+addr, args...)
+	return serve(t, "redis://"+addr, args...)
 }
 
 // exactly are keys of the rules file and how many units each has for ever.

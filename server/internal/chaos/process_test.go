@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -63,63 +62,33 @@ var program = sync.OnceValues(func() (string, error) {
 	return path, err
 })
 
-// An instance is a running "weir serve" that keeps its addresses when it is started
-// again.
+// An instance is a running "weir serve".
 type instance struct {
 	*process
-	program           func() (string, error)
 	http, grpc, admin string
-	args              []string
 }
 
-// serve starts a server, with more arguments than it always has.
+// serve starts a server, with more arguments than it always has, and returns once it is ready.
 func serve(t *testing.T, store string, more ...string) *instance {
 	t.Helper()
-	return serveProgram(t, program, store, more...)
-}
-
-// serveProgram does so with a program that is built first.
-func serveProgram(t *testing.T, program func() (string, error), store string, more ...string) *instance {
-	t.Helper()
-	i := &instance{program: program, http: testserver.FreeAddr(t), grpc: testserver.FreeAddr(t), admin: testserver.FreeAddr(t)}
-	i.args = append([]string{
+	path, err := program()
+	if err != nil {
+		t.Fatalf("go build: %v", err)
+	}
+	i := &instance{http: testserver.FreeAddr(t), grpc: testserver.FreeAddr(t), admin: testserver.FreeAddr(t)}
+	i.process = start(t, path, append([]string{
 		"serve", "--config", filepath.Join("testdata", "rules.yaml"), "--store", store,
 		"--http", i.http, "--grpc", i.grpc, "--admin", i.admin,
 		// On a busy machine an answer may take longer, and what an instance then
 		// decides by itself would spoil the count.
 		"--timeout", "4s", "--store-timeout", "4s",
-	}, more...)
-	i.start(t)
-	return i
-}
-
-// resident is how much memory the process takes, in bytes.
-func (p *process) resident() int64 {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Cmd.Process.Pid))
-	if err != nil {
-		p.t.Skipf("memory is not to be measured here: %v", err)
-	}
-	var kib int64
-	_, rest, _ := strings.Cut(string(status), "VmRSS:")
-	if _, err := fmt.Sscan(rest, &kib); err != nil {
-		p.t.Fatal(err)
-	}
-	return kib << 10
-}
-
-// start starts it, again if it was stopped, and returns once it is ready.
-func (i *instance) start(t *testing.T) {
-	t.Helper()
-	path, err := i.program()
-	if err != nil {
-		t.Fatalf("go build: %v", err)
-	}
-	i.process = start(t, path, i.args...)
+	}, more...)...)
 	client := newClient(t)
 	i.until("ready", func() bool {
 		status, _, err := get(t.Context(), client, "http://"+i.http+"/readyz")
 		return err == nil && status == http.StatusOK
 	})
+	return i
 }
 
 func newClient(t *testing.T) *http.Client {

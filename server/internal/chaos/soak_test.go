@@ -143,6 +143,25 @@ func (s *soak) rest(begun time.Time) rest {
 	return r
 }
 
+var total = regexp.MustCompile(`goroutine profile: total (\d+)`)
+
+// profile is how many goroutines an instance has.
+func (i *instance) profile(t *testing.T) int {
+	t.Helper()
+	client := newClient(t)
+	defer client.CloseIdleConnections()
+	_, body, err := get(t.Context(), client, "http://"+i.admin+"/debug/pprof/goroutine?debug=1")
+	found := total.FindSubmatch(body)
+	if err != nil || found == nil {
+		t.Fatalf("profile: %v %s", err, body)
+	}
+	n, err := strconv.Atoi(string(found[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 // heap is what an instance has in its heap, garbage aside.
 func (i *instance) heap(t *testing.T) int64 {
 	t.Helper()
@@ -177,8 +196,9 @@ func (s *soak) slope(n int) float64 {
 }
 
 const (
-	mayOpen = 64 // connections of the pool to Redis, and descriptors with them
-	mayGrow = 8 << 20
+	mayLeave = 5  // goroutines more than at the start
+	mayOpen  = 64 // connections of the pool to Redis, and descriptors with them
+	mayGrow  = 8 << 20
 )
 
 func (s *soak) report(lasted time.Duration, answers, failures int64) {
