@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -18,6 +19,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/server/internal/rls"
+	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 const wrongRules = `
@@ -150,6 +152,32 @@ func TestDeadline(t *testing.T) {
 	})}))
 	if _, err := client.ShouldRateLimit(t.Context(), ask(t, "h=1")); status.Code(err) != codes.Unavailable {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestClientLeaves: a decision goes on without its client, for as long as that would have
+// waited, or else for the service's time.
+func TestClientLeaves(t *testing.T) {
+	t.Parallel()
+	for _, patience := range []time.Duration{10 * time.Minute, 0} {
+		ctx, leave := context.WithCancel(t.Context())
+		if patience > 0 {
+			var end func()
+			ctx, end = context.WithTimeout(ctx, patience)
+			defer end()
+		}
+		s := newService(t, wrongRules, rls.Options{Timeout: time.Minute, Taker: taker(func(ctx context.Context, a *weir.Act) {
+			leave()
+			until, _ := ctx.Deadline()
+			if left := time.Until(until); ctx.Err() != nil || left < time.Second || left > max(patience, time.Minute) || left < patience/2 {
+				t.Errorf("with %v to wait: %v, ends in %v", patience, ctx.Err(), left)
+			}
+			a.Decisions[0].Outcome = weir.Granted
+		})})
+		req := &rls.Request{Domain: "d", Descriptors: []rls.Descriptor{{Entries: []rules.Entry{{Key: "h"}}}}}
+		if _, err := s.Decide(ctx, req); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
