@@ -14,7 +14,6 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
@@ -95,12 +94,12 @@ func (f taker) Take(ctx context.Context, acts []*weir.Act) {
 // TestKeptRefund: a negative hit that will be delivered is OK.
 func TestKeptRefund(t *testing.T) {
 	t.Parallel()
-	client := dial(t, newService(t, wrongRules, rls.Options{
+	s := newService(t, wrongRules, rls.Options{
 		Taker: taker(func(_ context.Context, a *weir.Act) {
 			a.Err = &acts.KeptError{Kind: a.Kind, Reason: weir.ErrNotApplied}
 		}),
-	}))
-	if m, err := client.ShouldRateLimit(t.Context(), ask(t, "h=1 -1")); err != nil || m.GetOverallCode() != rlsv3.RateLimitResponse_OK {
+	})
+	if m, err := call(t.Context(), s, ask(t, "h=1 -1")); err != nil || m.GetOverallCode() != rlsv3.RateLimitResponse_OK {
 		t.Errorf("%v, %v", m, err)
 	}
 }
@@ -123,12 +122,12 @@ func TestStoreFailure(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var log bytes.Buffer
-			client := dial(t, newService(t, wrongRules, rls.Options{
+			s := newService(t, wrongRules, rls.Options{
 				Taker:  taker(func(_ context.Context, a *weir.Act) { a.Err = c.err }),
 				Logger: slog.New(slog.NewTextHandler(&log, nil)),
-			}))
+			})
 			for _, descriptors := range []string{"h=1", "h=1 -1"} {
-				_, err := client.ShouldRateLimit(t.Context(), ask(t, descriptors))
+				_, err := call(t.Context(), s, ask(t, descriptors))
 				if got := status.Convert(err); got.Code() != c.code || got.Message() != c.message {
 					t.Errorf("%s: got %v: %s, want %v: %s", descriptors, got.Code(), got.Message(), c.code, c.message)
 				}
@@ -136,7 +135,7 @@ func TestStoreFailure(t *testing.T) {
 			if logged := strings.Contains(log.String(), "secret"); logged != (c.code == codes.Unavailable) {
 				t.Errorf("logged: %s", &log)
 			}
-			if m, err := client.ShouldRateLimit(t.Context(), ask(t, "free=1; none=1")); err != nil || m.GetOverallCode() != rlsv3.RateLimitResponse_OK {
+			if m, err := call(t.Context(), s, ask(t, "free=1; none=1")); err != nil || m.GetOverallCode() != rlsv3.RateLimitResponse_OK {
 				t.Errorf("what needs no store: %v %v", m, err)
 			}
 		})
@@ -146,11 +145,11 @@ func TestStoreFailure(t *testing.T) {
 // TestDeadline: the server's own time runs out, not the caller's patience.
 func TestDeadline(t *testing.T) {
 	t.Parallel()
-	client := dial(t, newService(t, wrongRules, rls.Options{Timeout: 1, Taker: taker(func(ctx context.Context, a *weir.Act) {
+	s := newService(t, wrongRules, rls.Options{Timeout: 1, Taker: taker(func(ctx context.Context, a *weir.Act) {
 		<-ctx.Done()
 		a.Err = fmt.Errorf("%w: %w", weir.ErrAmbiguous, ctx.Err())
-	})}))
-	if _, err := client.ShouldRateLimit(t.Context(), ask(t, "h=1")); status.Code(err) != codes.Unavailable {
+	})})
+	if _, err := call(t.Context(), s, ask(t, "h=1")); status.Code(err) != codes.Unavailable {
 		t.Errorf("got %v", err)
 	}
 }
@@ -185,49 +184,13 @@ func TestClientLeaves(t *testing.T) {
 func TestLateCall(t *testing.T) {
 	t.Parallel()
 	s := newService(t, wrongRules, rls.Options{Taker: taker(func(context.Context, *weir.Act) { t.Error("it was charged") })})
-	raw, err := proto.Marshal(ask(t, "h=1"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	late, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()
 	left, leave := context.WithCancel(t.Context())
 	leave()
 	for ctx, want := range map[context.Context]codes.Code{late: codes.DeadlineExceeded, left: codes.Canceled} {
-		if _, err := s.Answer(ctx, free(raw), raw, nil); status.Code(err) != want {
+		if _, err := call(ctx, s, ask(t, "h=1")); status.Code(err) != want {
 			t.Errorf("got %v, want %v", err, want)
 		}
-	}
-}
-
-// free is a message that is charged nothing.
-type free []byte
-
-func (free) Take(int64) error { return nil }
-func (f free) Text() string   { return string(f) }
-
-// TestPanic: one call fails, with the reason in the log, and the next is served.
-func TestPanic(t *testing.T) {
-	t.Parallel()
-	var log bytes.Buffer
-	calls := 0
-	s := newService(t, wrongRules, rls.Options{
-		Taker: taker(func(_ context.Context, a *weir.Act) {
-			if calls++; calls == 1 {
-				panic("odd")
-			}
-			a.Decisions[0] = weir.Decision{Outcome: weir.Granted, At: midday}
-		}),
-	})
-	client := dialLogged(t, s, slog.New(slog.NewTextHandler(&log, nil)))
-	_, err := client.ShouldRateLimit(t.Context(), ask(t, "h=1"))
-	if got := status.Convert(err); got.Code() != codes.Internal || strings.Contains(got.Message(), "odd") {
-		t.Errorf("got %v", err)
-	}
-	if !strings.Contains(log.String(), "panic=odd") || !strings.Contains(log.String(), "errors_test.go") {
-		t.Errorf("logged: %s", &log)
-	}
-	if _, err := client.ShouldRateLimit(t.Context(), ask(t, "h=1")); err != nil {
-		t.Error(err)
 	}
 }

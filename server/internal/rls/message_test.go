@@ -180,13 +180,19 @@ func TestAppendAnswer(t *testing.T) {
 
 // encode translates an answer into a message, field by field.
 func encode(a *Answer) (*rlsv3.RateLimitResponse, error) {
-	m := &rlsv3.RateLimitResponse{
-		OverallCode: code(a.Over),
-		Statuses:    make([]*rlsv3.RateLimitResponse_DescriptorStatus, len(a.Statuses)),
-	}
-	statuses := make([]statusMemory, len(a.Statuses))
-	for i := range a.Statuses {
-		m.Statuses[i] = statuses[i].encode(&a.Statuses[i])
+	m := &rlsv3.RateLimitResponse{OverallCode: code(a.Over)}
+	for _, s := range a.Statuses {
+		status := &rlsv3.RateLimitResponse_DescriptorStatus{Code: code(s.Over), LimitRemaining: s.Remaining}
+		if l := s.Limit; l != nil {
+			status.DurationUntilReset = durationpb.New(s.Reset)
+			status.CurrentLimit = &rlsv3.RateLimitResponse_RateLimit{
+				Name: l.Name, RequestsPerUnit: l.Requests, Unit: rlsv3.RateLimitResponse_RateLimit_Unit(l.Unit),
+			}
+			if l.Multiplier != 1 {
+				status.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(l.Multiplier)
+			}
+		}
+		m.Statuses = append(m.Statuses, status)
 	}
 	for _, h := range a.Headers {
 		m.ResponseHeadersToAdd = append(m.ResponseHeadersToAdd, &corev3.HeaderValue{Key: h.Name, Value: h.Value})
@@ -199,52 +205,18 @@ func encode(a *Answer) (*rlsv3.RateLimitResponse, error) {
 	return m, err
 }
 
-// statusMemory holds the messages of one status, allocated at once.
-type statusMemory struct {
-	whole rlsv3.RateLimitResponse_DescriptorStatus
-	limit rlsv3.RateLimitResponse_RateLimit
-	reset durationpb.Duration
-}
-
-func (m *statusMemory) encode(s *Status) *rlsv3.RateLimitResponse_DescriptorStatus {
-	m.whole.Code, m.whole.LimitRemaining = code(s.Over), s.Remaining
-	if s.Limit == nil {
-		return &m.whole
-	}
-	m.limit.Name, m.limit.RequestsPerUnit = s.Limit.Name, s.Limit.Requests
-	m.limit.Unit = rlsv3.RateLimitResponse_RateLimit_Unit(s.Limit.Unit)
-	if s.Limit.Multiplier != 1 {
-		m.limit.UnitMultiplier = wrapperspb.UInt32(s.Limit.Multiplier)
-	}
-	// Reset is in whole seconds.
-	m.reset.Seconds = int64(s.Reset / time.Second)
-	m.whole.CurrentLimit, m.whole.DurationUntilReset = &m.limit, &m.reset
-	return &m.whole
-}
-
 // decode translates a message into a request.
 func decode(m *rlsv3.RateLimitRequest) *Request {
-	req := &Request{
-		Domain:      m.GetDomain(),
-		Descriptors: make([]Descriptor, len(m.GetDescriptors())),
-		HitsAddend:  m.GetHitsAddend(),
-	}
-	count := 0
+	req := &Request{Domain: m.GetDomain(), HitsAddend: m.GetHitsAddend()}
 	for _, from := range m.GetDescriptors() {
-		count += len(from.GetEntries())
-	}
-	entries := make([]rules.Entry, 0, count)
-	for i, from := range m.GetDescriptors() {
-		to, first := &req.Descriptors[i], len(entries)
+		d := Descriptor{Limit: decodeLimit(from.GetLimit()), Refund: from.GetIsNegativeHits()}
 		for _, e := range from.GetEntries() {
-			entries = append(entries, rules.Entry{Key: e.GetKey(), Value: e.GetValue()})
+			d.Entries = append(d.Entries, rules.Entry{Key: e.GetKey(), Value: e.GetValue()})
 		}
-		to.Entries = entries[first:len(entries):len(entries)]
-		to.Refund = from.GetIsNegativeHits()
 		if addend := from.GetHitsAddend(); addend != nil {
-			to.HitsAddend = &addend.Value
+			d.HitsAddend = &addend.Value
 		}
-		to.Limit = decodeLimit(from.GetLimit())
+		req.Descriptors = append(req.Descriptors, d)
 	}
 	return req
 }

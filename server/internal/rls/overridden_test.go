@@ -18,9 +18,9 @@ func TestOverridden(t *testing.T) {
 	b := &bench{t: t, clock: storetest.NewClock()}
 	b.clock.Set(midday)
 	taker := overrides.Wrap(memstore.New(memstore.Options{Now: b.clock.Now}), overrides.Options{Now: b.clock.Now})
-	b.client = dial(t, newService(t, "domain: d\ndescriptors: [{key: m, rate_limit: {unit: minute, requests_per_unit: 5}}]", rls.Options{
+	b.service = newService(t, "domain: d\ndescriptors: [{key: m, rate_limit: {unit: minute, requests_per_unit: 5}}]", rls.Options{
 		Now: b.clock.Now, Taker: taker,
-	}))
+	})
 	b.wants(`
 		m=1 +4 => OK | OK 5/MINUTE 1 56s
 		m=1 +0 => OK | OK 5/MINUTE 1 56s`)

@@ -2,10 +2,7 @@ package rls_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -14,17 +11,11 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"go.uber.org/goleak"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/storetest"
-	"github.com/weirlimit/weir/server/internal/frames"
-	"github.com/weirlimit/weir/server/internal/panics"
 	"github.com/weirlimit/weir/server/internal/rls"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -34,21 +25,18 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // midday is a Thursday, 4 s after a full minute.
 var midday = time.Date(2026, 1, 1, 12, 0, 4, 250_000_000, time.UTC)
 
-// bench is a service that is called over gRPC, with a clock that tests move.
+// bench is a service with a clock that tests move.
 type bench struct {
-	t      *testing.T
-	clock  *storetest.Clock
-	client rlsv3.RateLimitServiceClient
+	t       *testing.T
+	clock   *storetest.Clock
+	service *rls.Service
 }
 
 func newBench(t *testing.T, yaml string, mode rls.Mode) *bench {
 	t.Helper()
 	b := &bench{t: t, clock: storetest.NewClock()}
 	b.clock.Set(midday)
-	b.client = dial(t, newService(t, yaml, rls.Options{
-		Mode: mode, Now: b.clock.Now,
-		Taker: memstore.New(memstore.Options{Now: b.clock.Now}),
-	}))
+	b.service = newService(t, yaml, rls.Options{Mode: mode, Now: b.clock.Now, Taker: memstore.New(memstore.Options{Now: b.clock.Now})})
 	return b
 }
 
@@ -61,58 +49,21 @@ func newService(t testing.TB, yaml string, o rls.Options) *rls.Service {
 	if o.Rules == nil {
 		o.Rules = func() *rules.Set { return set }
 	}
-	s := rls.New(o)
-	return s
+	return rls.New(o)
 }
 
-// dial serves until the test ends.
-func dial(t *testing.T, s *rls.Service) rlsv3.RateLimitServiceClient {
-	return dialLogged(t, s, nil)
-}
-
-// dialLogged is dial with a log of panics.
-func dialLogged(t *testing.T, s *rls.Service, logger *slog.Logger) rlsv3.RateLimitServiceClient {
-	t.Helper()
-	listener := bufconn.Listen(1 << 16)
-	server := newServer(t, s, &panics.Reporter{Listener: "grpc", Logger: logger})
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	conn, err := grpc.NewClient("passthrough:///weir", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+// call has the service decide a message as it arrives over gRPC. The error is a status.
+func call(ctx context.Context, s *rls.Service, m *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
+	raw, err := proto.Marshal(m)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	t.Cleanup(func() {
-		conn.Close()
-		_ = server.Stop(context.Background())
-		if err := <-served; !errors.Is(err, frames.ErrStopped) {
-			t.Error(err)
-		}
-	})
-	return rlsv3.NewRateLimitServiceClient(conn)
-}
-
-// newServer returns a server of the service alone.
-func newServer(t *testing.T, s *rls.Service, reporter *panics.Reporter) *frames.Server {
-	t.Helper()
-	const method = rlsv3.RateLimitService_ShouldRateLimit_FullMethodName
-	answer := func(c *frames.Call) (b []byte, err error) {
-		defer reporter.Rescue(c.Context(), method, &err)
-		return s.Answer(c.Context(), c, c.Message(), c.Buffer())
-	}
-	server, err := frames.New(frames.Options{Methods: map[string]frames.Handler{method: func(c *frames.Call) {
-		b, err := answer(c)
-		if err == nil {
-			c.Reply(b)
-			return
-		}
-		details, _ := proto.Marshal(status.Convert(err).Proto())
-		c.FailWith(uint32(status.Code(err)), status.Convert(err).Message(), details)
-	}}})
+	raw, err = s.Answer(ctx, nil, raw, nil)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	return server
+	answer := new(rlsv3.RateLimitResponse)
+	return answer, proto.Unmarshal(raw, answer)
 }
 
 // change is what a test alters in a request.
@@ -211,7 +162,7 @@ func show(m *rlsv3.RateLimitResponse) string {
 }
 
 func (b *bench) call(m *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
-	return b.client.ShouldRateLimit(b.t.Context(), m)
+	return call(b.t.Context(), b.service, m)
 }
 
 // want asks and compares.

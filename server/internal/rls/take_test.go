@@ -2,7 +2,6 @@ package rls_test
 
 import (
 	"fmt"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -104,24 +103,6 @@ func TestQuotaStatuses(t *testing.T) {
 		five=1 +5 => OK | OK 5/YEAR five 0 8411h59m56s
 		five=1; plain=1; twenty=1 +20 => OK | OVER_LIMIT 5/YEAR five 0 8411h59m56s | OK 50/YEAR plain 49 8411h59m56s | OK 20/YEAR twenty 0 8411h59m56s
 		five=1; plain=1; twenty=1 => OVER_LIMIT | OVER_LIMIT 5/YEAR five 0 8411h59m56s | OK 50/YEAR plain 49 8411h59m56s | OVER_LIMIT 20/YEAR twenty 0 8411h59m56s`)
-}
-
-// TestQuotaOverJSON asks the same over HTTP.
-func TestQuotaOverJSON(t *testing.T) {
-	t.Parallel()
-	handler := newService(t, quotas, rls.Options{Taker: memstore.New(memstore.Options{})}).JSON()
-	passed := 0
-	for range 300 {
-		w := httptest.NewRecorder()
-		body := `{"domain":"d","descriptors":[{"entries":[{"key":"five"}]},{"entries":[{"key":"twenty"}]},{"entries":[{"key":"plain"}]}]}`
-		handler.ServeHTTP(w, httptest.NewRequest("POST", "/json", strings.NewReader(body)))
-		if w.Code == 200 {
-			passed++
-		}
-	}
-	if passed != 20 {
-		t.Errorf("%d passed, want 20", passed)
-	}
 }
 
 // TestRefusedChargesNothing: whatever refuses a request, limits with an algorithm
