@@ -125,7 +125,8 @@ func TestSlotInBetween(t *testing.T) {
 }
 
 // TestAffectedSlotsDegrade kills a master that has no replica: only its slots are without
-// answers, or all of them for a while if the cluster requires full coverage.
+// answers, or all of them for a while if the cluster requires full coverage. Acts and probes
+// name the master that decides them.
 func TestAffectedSlotsDegrade(t *testing.T) {
 	t.Parallel()
 	for _, required := range []string{"no", "yes"} {
@@ -145,16 +146,32 @@ func slotsDegrade(t *testing.T, coverage bool) {
 	cluster := testserver.StartCluster(t, 3, "--cluster-require-full-coverage", required)
 	client := dialCluster(t, cluster)
 	store := open(t, client, redisstore.Options{Timeout: 3 * time.Second})
+	if a := takeOne(store, "locates the slots"); !a.Allowed() {
+		t.Fatal(a.Err)
+	}
 	var well, ill []*weir.Act
 	for i := range 60 {
 		a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("key ", i), Limit: perDay, Cost: 1})
-		if cluster.Owner(hashSlot(t, client, store.KeyOf(&a.Charges[0]))) == cluster.Masters[1] {
+		owner := cluster.Owner(hashSlot(t, client, store.KeyOf(&a.Charges[0])))
+		if owner == cluster.Masters[1] {
 			ill = append(ill, a)
 		} else {
 			well = append(well, a)
 		}
+		if node, _, alone := store.Locate(a); node != owner.Addr() || !alone {
+			t.Errorf("%s is at %s, want %s", a.Charges[0].Key, node, owner.Addr())
+		}
+	}
+	nodes := store.Nodes(storetest.NewAct(ill[0].Charges[0], well[0].Charges[0]))
+	if len(nodes) != 2 || nodes[0] != cluster.Masters[1].Addr() || nodes[1] == nodes[0] {
+		t.Errorf("two charges are at %v", nodes)
 	}
 	cluster.Masters[1].Kill()
+	for i, node := range nodes {
+		if err := store.Probe(t.Context(), node); (err == nil) != (i == 1) {
+			t.Errorf("probe of %s, of which %s was killed: %v", node, nodes[0], err)
+		}
+	}
 	store.Take(t.Context(), append(append([]*weir.Act(nil), ill...), well...))
 	for _, a := range well {
 		if !a.Allowed() {
