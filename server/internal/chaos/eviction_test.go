@@ -56,7 +56,7 @@ func TestEviction(t *testing.T) {
 // flood fills Redis's memory, and some bytes more, with keys of somebody else's.
 func (w *world) flood(room int) {
 	w.t.Helper()
-	info, err := w.nodes[0].Info(w.t.Context(), "memory").Result()
+	info, err := w.admin.Info(w.t.Context(), "memory").Result()
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func (w *world) flood(room int) {
 	}
 	w.do([]any{"config", "set", "maxmemory", used + room})
 	for i := range 20_000 {
-		if err := w.nodes[0].Set(w.t.Context(), fmt.Sprint("flood:", i), "", time.Hour).Err(); err != nil {
+		if err := w.admin.Set(w.t.Context(), fmt.Sprint("flood:", i), "", time.Hour).Err(); err != nil {
 			return // it is full
 		}
 	}

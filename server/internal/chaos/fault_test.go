@@ -80,14 +80,11 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-func (f *fault) run(t *testing.T) { f.strikes(t, rounds()) }
-
-// strikes lets the fault strike so many times.
-func (f *fault) strikes(t *testing.T, times int) {
+func (f *fault) run(t *testing.T) {
 	w, control := newWorld(t, f.makeup), startControl()
-	verdicts := w.run(times, f.strike)
+	verdicts := w.run(rounds(), f.strike)
 	machine := control.end()
-	if w.server != nil && w.server.Torn() {
+	if w.server.Torn() {
 		t.Skip("Redis restored a part of a script: what it holds proves nothing")
 	}
 	r := row{fault: f.name, promise: f.promise, measured: w.summary()}
@@ -99,7 +96,7 @@ func (f *fault) strikes(t *testing.T, times int) {
 	if f.wanted != granted && w.history.count(unapplied)+w.history.count(unknown) == 0 {
 		r.fail(t, "nobody noticed it")
 	}
-	if unnoticed := f.wanted == granted && w.server != nil; unnoticed && w.intolerable(machine) != nil {
+	if f.wanted == granted && w.intolerable(machine) != nil {
 		r.fail(t, "errors where none are allowed: %v; this machine was up to %v late", w.intolerable(machine), machine)
 	}
 	report(r)
@@ -242,7 +239,7 @@ func configured(setting, during, after string) func(*world) {
 // unsaved has Redis fail to save itself: a folder stands where its file has to go.
 func unsaved(w *world) {
 	w.t.Helper()
-	settings, err := w.nodes[0].ConfigGet(w.t.Context(), "d*").Result()
+	settings, err := w.admin.ConfigGet(w.t.Context(), "d*").Result()
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -265,7 +262,7 @@ func unsaved(w *world) {
 func (w *world) await(text string) {
 	w.t.Helper()
 	for deadline := time.Now().Add(startTimeout); ; time.Sleep(time.Millisecond) {
-		info, err := w.nodes[0].Info(w.t.Context(), "persistence").Result()
+		info, err := w.admin.Info(w.t.Context(), "persistence").Result()
 		if err == nil && strings.Contains(info, text) {
 			return
 		}
@@ -299,7 +296,7 @@ func forbidden(w *world) {
 // busy runs a script that does not end before it is killed.
 func busy(w *world) {
 	var spinning sync.WaitGroup
-	client := redis.NewClient(place{addrs: []string{w.server.Addr()}}.options(time.Minute).Simple())
+	client := redis.NewClient(options(w.server.Addr(), time.Minute))
 	defer client.Close()
 	spinning.Go(func() {
 		err := client.Do(context.Background(), "eval", "while true do end", 0).Err()

@@ -40,7 +40,7 @@ type verdict struct {
 }
 
 // latenesses are all of them.
-var latenesses = slices.Concat(lateStores, lateNodes, lateProcesses)
+var latenesses = slices.Concat(lateStores, lateProcesses)
 
 var lateStores = []lateness{
 	{
@@ -230,15 +230,15 @@ func (h *history) balance(t *testing.T, direct weir.Taker, keys ...string) (meas
 }
 
 // straight is a store past all layers, with time for a busy machine.
-func straight(t *testing.T, where place) weir.Taker {
-	return store(t, where.options(startTimeout), nil)
+func straight(t *testing.T, addr string) weir.Taker {
+	return store(t, addr, startTimeout, nil, "")
 }
 
 // running returns once a Redis answers, which is the first that anybody can know of its
 // running again.
 func running(t *testing.T, r *testserver.Redis) {
 	t.Helper()
-	client := redis.NewClient(place{addrs: []string{r.Addr()}}.options(startTimeout).Simple())
+	client := redis.NewClient(options(r.Addr(), startTimeout))
 	defer client.Close()
 	if err := client.Ping(t.Context()).Err(); err != nil {
 		t.Error(err)
@@ -264,7 +264,7 @@ func frozenRedis(t *testing.T, stop time.Duration) verdict {
 	enough()
 	f.settle(t)
 	v := verdict{late: c.end(), most: 50 * time.Millisecond}
-	v.measured, v.wrong = h.balance(t, straight(t, place{addrs: []string{r.Addr()}}), booked.name)
+	v.measured, v.wrong = h.balance(t, straight(t, r.Addr()), booked.name)
 	meanwhile, after := 0, 0
 	for i := range h.ops {
 		o := &h.ops[i]
@@ -387,7 +387,7 @@ func vanished(t *testing.T, what vanishing) verdict {
 	f.settle(t)
 	p99 := c.percentile(99)
 	v := verdict{late: c.end(), most: answeredWithin / 2}
-	v.measured, v.wrong = h.balance(t, straight(t, place{addrs: []string{r.Addr()}}), booked.name)
+	v.measured, v.wrong = h.balance(t, straight(t, r.Addr()), booked.name)
 	a := h.answers(v.late)
 	if v.wrong == nil && a.elsewhere > 0 {
 		v.wrong = fmt.Errorf("%d answers by Redis while it was stopped", a.elsewhere)
@@ -487,7 +487,7 @@ func slotsInStalls(t *testing.T) verdict {
 	}
 	enough()
 	f.settle(t)
-	look := h.ask(t.Context(), straight(t, place{addrs: []string{r.Addr()}}), op{subject: taken, key: taken.name})
+	look := h.ask(t.Context(), straight(t, r.Addr()), op{subject: taken, key: taken.name})
 	if look.err != nil {
 		t.Fatal(look.err)
 	}
@@ -533,7 +533,7 @@ func retriedIDs(t *testing.T, part float64) verdict {
 		f.settle(t)
 	}
 	var v verdict
-	v.measured, v.wrong = h.balance(t, straight(t, place{addrs: []string{r.Addr()}}), booked.name)
+	v.measured, v.wrong = h.balance(t, straight(t, r.Addr()), booked.name)
 	if v.measured += fmt.Sprintf(" under %d ids, %d calls repeated", ids.Load(), meanwhile.Load()); torn.Load() > 0 {
 		v.wrong = errors.Join(v.wrong, fmt.Errorf("%d ids were answered otherwise when they were repeated", torn.Load()))
 	}
@@ -560,7 +560,7 @@ func oneStall(t *testing.T) verdict {
 	enough()
 	f.settle(t)
 	v := verdict{late: c.end(), most: 50 * time.Millisecond}
-	v.measured, v.wrong = h.balance(t, straight(t, place{addrs: []string{r.Addr()}}), booked.name)
+	v.measured, v.wrong = h.balance(t, straight(t, r.Addr()), booked.name)
 	meanwhile, after := 0, 0
 	for i := range h.ops {
 		if o := &h.ops[i]; o.subject == booked && o.byPolicy() {

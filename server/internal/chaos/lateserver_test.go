@@ -289,7 +289,7 @@ func overRESP(t *testing.T) verdict {
 	r := testserver.StartRedis(t)
 	addr := testserver.FreeAddr(t)
 	serveOn(t, r.Addr(), "--resp", addr)
-	clients := redis.NewClient(place{addrs: []string{addr}}.options(startTimeout).Simple())
+	clients := redis.NewClient(options(addr, startTimeout))
 	defer clients.Close()
 	h, c := newHistory(), startControl()
 	enough := h.crowdOf(8, 4*time.Millisecond, func(number int) op {

@@ -110,12 +110,11 @@ func (s *soak) episode(n int) {
 	f := faults[s.rng.IntN(len(faults)-1)] // the last one wants a Redis of its own
 	s.struck[f.name]++
 	s.t.Run(fmt.Sprintf("%d %s", n, f.name), func(t *testing.T) {
-		w := newWorld(t, makeup{prefix: fmt.Sprintf("soak%d:", n), tail: calmFor, start: func(w *world) place {
+		w := newWorld(t, makeup{prefix: fmt.Sprintf("soak%d:", n), tail: calmFor, start: func(w *world) string {
 			w.server, w.clock = s.server, s.clock
 			w.proxied.Store(&calm)
 			s.now.Store(w)
-			w.node(s.server)
-			return place{addrs: []string{s.proxy.Addr()}}
+			return s.proxy.Addr()
 		}})
 		for name, err := range w.run(1, f.strike) {
 			if err != nil && !s.server.Torn() {

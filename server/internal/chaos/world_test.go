@@ -39,9 +39,9 @@ const (
 // A world is a Redis, the instances that use it, and their callers.
 type world struct {
 	t        *testing.T
-	server   *testserver.Redis // nil where there are several
-	proxy    *testserver.Proxy // before it
-	nodes    []*redis.Client   // past the proxy, of all servers that there are in the end
+	server   *testserver.Redis
+	proxy    *testserver.Proxy // before it; nil without one
+	admin    *redis.Client     // past the proxy
 	direct   weir.Taker        // so
 	takers   []weir.Taker      // what most callers ask, an instance each
 	chained  []weir.Taker      // without memory of refusals, which is not one sequence with others' resets
@@ -66,7 +66,7 @@ type makeup struct {
 	args     []string                               // of redis-server
 	env      []string                               // so
 	clock    bool                                   // whose wall clock can be stepped
-	start    func(*world) place                     // for more than one redis-server
+	start    func(*world) (addr string)             // of the one redis-server; nil: startOne
 	prefix   string                                 // of keys
 	hook     func(instance int) redis.Hook          // on connections to Redis
 	over     func(store, raw weir.Taker) weir.Taker // around the stack
@@ -87,22 +87,20 @@ func newWorld(t *testing.T, m makeup) *world {
 	if w.ask == nil {
 		w.ask = subjects
 	}
-	start := (*world).startOne
+	start := func(w *world) string { return w.startOne(m) }
 	if m.start != nil {
-		start = func(w *world, m makeup) place { return m.start(w) }
+		start = m.start
 	}
-	where := start(w, m)
+	addr := start(w)
 	hook := func(int) redis.Hook { return nil }
 	if m.hook != nil {
 		hook = m.hook
 	}
-	past := where
-	if w.server != nil {
-		past = place{addrs: []string{w.server.Addr()}}
-	}
-	w.direct = storeOf(t, past.options(5*time.Second), hook(0), m.prefix)
+	w.admin = redis.NewClient(options(w.server.Addr(), 5*time.Second))
+	w.t.Cleanup(func() { _ = w.admin.Close() })
+	w.direct = store(t, w.server.Addr(), 5*time.Second, hook(0), m.prefix)
 	for i := range instances {
-		raw := storeOf(t, where.options(patience), hook(i), m.prefix)
+		raw := store(t, addr, patience, hook(i), m.prefix)
 		// A layer that settles gives back what its callers got an error for: their acts
 		// are made and unmade, which is not one sequence.
 		all := stopped(t, weir.Taker(stack.New(raw, stack.Options{Remote: remote.Options{Policy: erring}})))
@@ -122,14 +120,6 @@ func newWorld(t *testing.T, m makeup) *world {
 // erring is the policy by which callers get the store's error.
 func erring(*weir.Charge) remote.Policy { return remote.Error }
 
-// patientRemote waits a minute for everything.
-func patientRemote() remote.Options {
-	return remote.Options{
-		Patience: time.Minute, Policy: erring,
-		Calls: remote.CallOptions{Timeout: time.Minute, Silence: time.Minute},
-	}
-}
-
 // stopped stops a taker when the test ends. Their errors are
 // the world's: its Redis may be gone by then.
 func stopped[T weir.Taker](t *testing.T, top T) T {
@@ -146,7 +136,7 @@ func stopped[T weir.Taker](t *testing.T, top T) T {
 var calm = func([]byte) testserver.Fault { return testserver.Pass }
 
 // startOne starts the one Redis of a world, with a proxy before it.
-func (w *world) startOne(m makeup) place {
+func (w *world) startOne(m makeup) (addr string) {
 	w.t.Helper()
 	env := m.env
 	if m.clock {
@@ -156,38 +146,21 @@ func (w *world) startOne(m makeup) place {
 	w.server = testserver.StartRedisEnv(w.t, env, m.args...)
 	w.proxied.Store(&calm)
 	w.proxy = testserver.StartProxy(w.t, w.server.Addr(), func(request []byte) testserver.Fault { return (*w.proxied.Load())(request) })
-	w.node(w.server)
-	return place{addrs: []string{w.proxy.Addr()}}
+	return w.proxy.Addr()
 }
 
 // bare is one Redis without a proxy before it.
-func bare(w *world) place {
+func bare(w *world) (addr string) {
 	w.server = testserver.StartRedis(w.t)
-	w.node(w.server)
-	return place{addrs: []string{w.server.Addr()}}
-}
-
-// node adds a server that is asked as an administrator asks.
-func (w *world) node(r *testserver.Redis) {
-	client := redis.NewClient(place{addrs: []string{r.Addr()}}.options(5 * time.Second).Simple())
-	w.t.Cleanup(func() { _ = client.Close() })
-	w.nodes = append(w.nodes, client)
-}
-
-// A place is where a store is: a server, sentinels that know a master, or a cluster.
-type place struct {
-	addrs   []string
-	master  string
-	cluster bool
+	return w.server.Addr()
 }
 
 // options are those of a client that fails at once and never repeats anything. Dialing may
 // take as long as the server allows: on a busy machine, connections that are opened together
 // would all time out, and be opened again without end.
-func (p place) options(timeout time.Duration) *redis.UniversalOptions {
-	return &redis.UniversalOptions{
-		Addrs: p.addrs, MasterName: p.master, IsClusterMode: p.cluster,
-		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
+func options(addr string, timeout time.Duration) *redis.Options {
+	return &redis.Options{
+		Addr: addr, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
 		DialTimeout: max(timeout, 500*time.Millisecond), ReadTimeout: timeout, WriteTimeout: timeout, PoolTimeout: timeout, PoolSize: 32,
 		MinRetryBackoff: time.Millisecond, MaxRetryBackoff: 8 * time.Millisecond,
 		DisableIdentity: true, Protocol: 2,
@@ -195,19 +168,15 @@ func (p place) options(timeout time.Duration) *redis.UniversalOptions {
 	}
 }
 
-func store(t testing.TB, o *redis.UniversalOptions, hook redis.Hook) *redisstore.Store {
+// store is a store at an address, with a hook on its connections unless that is nil.
+func store(t testing.TB, addr string, timeout time.Duration, hook redis.Hook, prefix string) *redisstore.Store {
 	t.Helper()
-	return storeOf(t, o, hook, "")
-}
-
-func storeOf(t testing.TB, o *redis.UniversalOptions, hook redis.Hook, prefix string) *redisstore.Store {
-	t.Helper()
-	client := redis.NewUniversalClient(o)
+	client := redis.NewClient(options(addr, timeout))
 	if hook != nil {
 		client.AddHook(hook)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	s, err := redisstore.New(client, redisstore.Options{Timeout: o.ReadTimeout, Prefix: prefix})
+	s, err := redisstore.New(client, redisstore.Options{Timeout: timeout, Prefix: prefix})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,10 +219,8 @@ func (w *world) load(rounds int, strike func(*world)) {
 	}
 	// What was still on its way is with Redis now; it answers later comers last.
 	for range 3 {
-		for _, node := range w.nodes {
-			if err := node.Ping(w.t.Context()).Err(); err != nil {
-				w.t.Fatal(err)
-			}
+		if err := w.admin.Ping(w.t.Context()).Err(); err != nil {
+			w.t.Fatal(err)
 		}
 	}
 }
@@ -386,7 +353,7 @@ func (c *caller) once(taker weir.Taker, o op) op {
 func (w *world) do(commands ...[]any) {
 	w.t.Helper()
 	for _, command := range commands {
-		if err := w.nodes[0].Do(w.t.Context(), command...).Err(); err != nil && !errors.Is(err, redis.Nil) {
+		if err := w.admin.Do(w.t.Context(), command...).Err(); err != nil && !errors.Is(err, redis.Nil) {
 			w.t.Fatalf("%v: %v", command, err)
 		}
 	}
