@@ -9,4 +9,4 @@ trap 'rm -rf "$folder"' EXIT
 npm pack --silent --pack-destination "$folder" "axe-core@$version" >/dev/null
 echo "$sum  $folder/axe-core-$version.tgz" | sha512sum --check --quiet
 tar -xzf "$folder/axe-core-$version.tgz" -C "$folder" package/axe.min.js
-"${GO:-go}" test -count=1 -run '^TestAccessible$' ./server/internal/dashboard -args -axe "$folder/package/axe.min.js"
+"${GO:-go}" test -count=1 -run '^Test(Accessible|Login)$' ./server/internal/dashboard -args -axe "$folder/package/axe.min.js"

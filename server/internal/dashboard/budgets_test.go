@@ -24,27 +24,6 @@ descriptors:
   - {key: batch, rate_limit: {budget: m, keep: 8}}
 `
 
-// TestBudgets shows what each rule was granted of a budget, one on top of another.
-func TestBudgets(t *testing.T) {
-	t.Parallel()
-	b, s := open(t), serveRules(t, classes)
-	b.do(chromedp.Navigate(s.admin + "/"))
-	b.until(`document.getElementById("live").textContent === "live" && document.getElementById("budgets-card").hidden`)
-	if got := s.count("batch", "1", 20); got != 12 {
-		t.Errorf("batch was granted %d, want 12", got)
-	}
-	if got := s.count("live", "1", 20); got != 8 {
-		t.Errorf("live was granted %d, want 8", got)
-	}
-	b.until(`!document.getElementById("budgets-card").hidden && document.querySelectorAll("#budgets .chart canvas").length === 1`)
-	b.until(`document.querySelector("#budgets h4").innerText === "shop m 20/day" && ` + tableOf + `.map((r) => r.split(" ")[0]).join() === "Free,live,batch"`)
-	b.until(row("batch") + `.innerText.includes("batch of m")`)
-	b.until(`[...document.querySelectorAll("#rules-part tr")].some((r) => r.innerText.includes("shop/batch") && r.innerText.includes("budget m") && r.innerText.includes("keep 8"))`)
-	if said := b.complaints(); len(said) > 0 {
-		t.Errorf("the browser says %q", said)
-	}
-}
-
 // TestBudgetsAreBounded: a page has the busiest budgets, and the busiest rules of each.
 func TestBudgetsAreBounded(t *testing.T) {
 	t.Parallel()
@@ -193,7 +172,7 @@ func TestSharesOnPage(t *testing.T) {
 }
 
 // TestSaysWhatIsNotFree: what is left of a budget may be other instances', and budgets of
-// one name each have a rest of their own.
+// one name each have a rest of their own. Limits and rules name the budgets that they charge.
 func TestSaysWhatIsNotFree(t *testing.T) {
 	t.Parallel()
 	redis := testserver.StartRedis(t)
@@ -201,10 +180,13 @@ func TestSaysWhatIsNotFree(t *testing.T) {
 		o.Store, o.Fallback.Instances = redis.URL(), 3
 		o.Fallback.StoreTimeout, o.Fallback.StoreSilence = 5*time.Second, 5*time.Second
 	})
+	b.do(chromedp.Navigate(s.admin + "/"))
+	b.until(`document.getElementById("live").textContent === "live" && document.getElementById("budgets-card").hidden`)
 	s.ask("live", "1")
 	s.ask("model", "a")
-	b.do(chromedp.Navigate(s.admin + "/"))
-	b.until(`document.querySelectorAll("#budgets .chart canvas").length === 2`)
+	b.until(`!document.getElementById("budgets-card").hidden && document.querySelectorAll("#budgets .chart canvas").length === 2`)
+	b.until(row("live") + `.innerText.includes("live of m")`)
+	b.until(`[...document.querySelectorAll("#rules-part tr")].some((r) => r.innerText.includes("shop/batch") && r.innerText.includes("budget m") && r.innerText.includes("keep 8"))`)
 	shown := func(budget string) string {
 		return b.text(`((li) => [...li.querySelectorAll(".tiles > div, tbody tr, tfoot, p")].filter((e) => e.checkVisibility()).map((e) => e.innerText.replace(/\d[\d.]*( \/s|$)/g, "N").replace(/\s+/g, " ")).join("; "))(` +
 			`[...document.querySelectorAll("#budgets > li")].find((li) => li.querySelector("h4").innerText.startsWith("shop ` + budget + `")))`)

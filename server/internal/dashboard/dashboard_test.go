@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"math"
 	"net/http"
 	"net/url"
 	"os"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/server/internal/app"
 	"github.com/weirlimit/weir/server/internal/dashboard"
 	"github.com/weirlimit/weir/server/internal/rules"
@@ -145,7 +143,8 @@ func row(rule string) string {
 	return `[...document.querySelectorAll("#limits tr")].find((r) => r.dataset.is === "shop\n` + rule + `")`
 }
 
-// TestShowsTraffic compares what is shown with what was sent.
+// TestShowsTraffic compares what is shown with what was sent, also if no rule applies to it:
+// the page has the name that was probably meant.
 func TestShowsTraffic(t *testing.T) {
 	t.Parallel()
 	b, s := open(t), serve(t, "")
@@ -182,6 +181,13 @@ func TestShowsTraffic(t *testing.T) {
 	b.do(chromedp.SetValue(chromedp.CSS("#pick"), `["shop","path=/search"]`))
 	b.text(`document.getElementById("pick").dispatchEvent(new Event("change"))`)
 	b.until(`charts.past() && charts.past().p50.every((ns) => ns === 0)`)
+	b.until(`document.getElementById("unmatched").textContent === "0"`)
+	s.count("usr", "bob", 3)
+	s.askIn("sohp", "user", "bob")
+	nearest := func(domain, keys string) string {
+		return `[...document.querySelectorAll("#unmatched-list tr")].find((r) => r.dataset.is === "` + domain + `\n` + keys + `")?.children[2].textContent`
+	}
+	b.until(nearest("shop", "usr") + ` === "user" && ` + nearest("sohp", "user") + ` === "shop" && document.getElementById("unmatched").textContent !== "0"`)
 	for _, span := range []string{"1h", "6h"} {
 		b.do(chromedp.Click(chromedp.CSS(`[data-span="` + span + `"]`)))
 		b.until(fmt.Sprintf(`charts.past() && charts.past().step === %d`, map[string]int{"1h": 10, "6h": 60}[span]))
@@ -191,7 +197,8 @@ func TestShowsTraffic(t *testing.T) {
 	}
 }
 
-// TestActsOnKeys looks at a key, blocks it and lets it in again, by the keyboard.
+// TestActsOnKeys looks at a key, blocks it and lets it in again, by the keyboard. The charts
+// have its only request, as a single point.
 func TestActsOnKeys(t *testing.T) {
 	t.Parallel()
 	b, s := open(t), serve(t, "")
@@ -199,6 +206,15 @@ func TestActsOnKeys(t *testing.T) {
 		t.Fatalf("bob is answered %d", got)
 	}
 	b.do(chromedp.Navigate(s.admin+"/"), chromedp.WaitVisible(chromedp.CSS("#top-used button.key")))
+	b.until(`document.getElementById("live").textContent === "live"`)
+	b.until(`charts.past() && charts.past().p50.filter((ns) => ns > 0).length === 1`)
+	// The colour of p50's line.
+	b.until(`(() => {
+  const canvas = document.querySelector("#chart-latency canvas"), { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  let n = 0;
+  for (let i = 0; i < data.length; i += 4) if (data[i + 3] > 200 && data[i + 1] > data[i] + 60 && data[i + 1] > data[i + 2] + 30) n++;
+  return n > 5;
+})()`)
 	b.do(chromedp.Focus(chromedp.CSS("#top-used button.key")), chromedp.KeyEvent("\r"))
 	b.until(`document.querySelectorAll("#answer .known").length === 2 && document.getElementById("entry").value === "user=bob"`)
 	press := func(action, done string) {
@@ -260,48 +276,17 @@ descriptors:
 	}
 }
 
-// TestOnePoint draws a single point.
-func TestOnePoint(t *testing.T) {
-	t.Parallel()
-	b, s := open(t), serve(t, "")
-	b.do(chromedp.Navigate(s.admin+"/"), chromedp.WaitVisible(chromedp.CSS("#chart-latency canvas")))
-	b.until(`document.getElementById("live").textContent === "live"`)
-	s.count("user", "bob", 1)
-	b.until(`charts.past().p50.filter((ns) => ns > 0).length === 1`)
-	// The colour of p50's line.
-	b.until(`(() => {
-  const canvas = document.querySelector("#chart-latency canvas"), { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-  let n = 0;
-  for (let i = 0; i < data.length; i += 4) if (data[i + 3] > 200 && data[i + 1] > data[i] + 60 && data[i + 1] > data[i + 2] + 30) n++;
-  return n > 5;
-})()`)
-}
+const rollout = `domain: shop
+descriptors:
+  - key: user
+    enforce: 25%
+    rate_limit: {name: steady, requests_per_unit: 5, unit: minute, algorithm: gcra}
+    trial: {name: tighter, requests_per_unit: 1, unit: minute, algorithm: gcra}
+`
 
-// TestKeyboardReachesEverything walks through the page with the tabulator.
-func TestKeyboardReachesEverything(t *testing.T) {
-	t.Parallel()
-	b, s := open(t), serve(t, "")
-	s.count("path", "/login", 7)
-	b.do(chromedp.Navigate(s.admin+"/"), chromedp.WaitVisible(chromedp.CSS("#top-refused button.key")))
-	b.until(`document.getElementById("live").textContent === "live"`)
-	wanted := b.text(`[...document.querySelectorAll("a, button, input, select, [tabindex='0']")].filter((e) => e.checkVisibility()).length`)
-	b.text(`(document.body.focus(), window.reached = new Set())`)
-	for step := range 200 {
-		b.do(chromedp.KeyEvent("\t"))
-		if step == 0 {
-			if first := b.text(`document.activeElement.className`); first != "skip" {
-				t.Errorf("the first stop is %q", first)
-			}
-		}
-		if b.text(`(window.reached.add(document.activeElement), window.reached.delete(document.body), window.reached.size)`) == wanted {
-			return
-		}
-	}
-	t.Errorf("%s of %s are reached", b.text("window.reached.size"), wanted)
-}
-
-// TestReload shows rules that came into force, and what is wrong with those that
-// did not.
+// TestReload shows what is wrong with rules that did not come into force, and those that
+// did: a limit for a part of the keys, and one on trial beside it, are told from those that
+// refuse everybody.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	b, s := open(t), serve(t, "")
@@ -310,21 +295,37 @@ func TestReload(t *testing.T) {
 	b.do(chromedp.WaitVisible(chromedp.CSS("#reload")))
 	b.until(`document.getElementById("reload-error").textContent.includes("sliding_log")`)
 	b.until(`document.getElementById("checks").textContent.includes("rules: ")`)
-	s.write(strings.Replace(shop, "/login", "/sign-in", 1))
-	b.until(`document.getElementById("reload").hidden && document.getElementById("rules-part").textContent.includes("shop/path=/sign-in")`)
+	s.write(rollout)
+	tags := func(list string) string {
+		return `[...document.querySelectorAll("` + list + ` .tag")].filter((e) => !e.hidden).map((e) => e.textContent).join()`
+	}
+	b.until(`document.getElementById("reload").hidden && ` + tags("#rules-part") + ` === "enforced for 25%,on trial"`)
+	b.until(row("steady") + ` && ` + tags("#limits") + ` === "enforced for 25%"`)
+	s.count("user", "bob", 3)
+	b.until(row("tighter (on trial)") + `.querySelectorAll(".n")[5].textContent === "2"`)
+	b.do(chromedp.SetValue(chromedp.CSS("#domain"), "shop"), chromedp.SetValue(chromedp.CSS("#entry"), "user=bob"), chromedp.Click(chromedp.CSS("#look")))
+	b.until(`/^enforced for 25%,(this key too|not this key),on trial$/.test(` + tags("#answer") + `)`)
 	if said := b.complaints(); len(said) > 0 {
 		t.Errorf("the browser says %q", said)
 	}
 }
 
-// TestLogin asks for the token first.
+// TestLogin asks for the token first, and again after the logout, or if the server was
+// started anew and knows no session.
 func TestLogin(t *testing.T) {
 	t.Parallel()
-	b, s := open(t), serve(t, "correct-horse-battery")
+	b, s := open(t), serve(t, token)
 	b.do(chromedp.Navigate(s.admin+"/"), chromedp.WaitVisible(chromedp.CSS("#token")))
 	b.do(chromedp.SendKeys(chromedp.CSS("#token"), "wrong\r"), chromedp.WaitVisible(chromedp.CSS("#wrong")))
-	b.do(chromedp.SendKeys(chromedp.CSS("#token"), "correct-horse-battery\r"), chromedp.WaitVisible(chromedp.CSS("#chart-decisions")))
-	b.until(`document.getElementById("live").textContent === "live"`)
+	for _, scheme := range []string{"light", "dark"} {
+		b.accessible("login", scheme)
+	}
+	login := func() {
+		t.Helper()
+		b.do(chromedp.SendKeys(chromedp.CSS("#token"), token+"\r"), chromedp.WaitVisible(chromedp.CSS("#chart-decisions")))
+		b.until(`document.getElementById("live").textContent === "live"`)
+	}
+	login()
 	if got := b.text("document.cookie"); got != "" {
 		t.Errorf("scripts see the cookie %q", got)
 	}
@@ -337,82 +338,11 @@ func TestLogin(t *testing.T) {
 	if said := b.complaints("401 (Unauthorized)"); len(said) > 0 {
 		t.Errorf("the browser says %q", said)
 	}
-}
-
-// pictures are how the docs show the page; those without a name are only looked at.
-var pictures = []struct {
-	name, scheme, part string
-	width, height      int64
-}{
-	{"dashboard-light", "light", "traffic", 1200, 1000},
-	{"dashboard-dark", "dark", "traffic", 1200, 1000},
-	{"dashboard-keys", "light", "keys", 1200, 1000},
-	{"dashboard-key", "light", "one", 1200, 720},
-	{"dashboard-store", "light", "store", 1200, 900},
-	{"", "light", "rules", 1400, 900},
-	{"", "light", "keys", 375, 812},
-	{"dashboard-phone", "dark", "traffic", 320, 760},
-}
-
-// TestFits demands that no page is wider than what it is shown on, light and dark.
-func TestFits(t *testing.T) {
-	t.Parallel()
-	folder, rounds := filepath.Join(t.TempDir(), "rules-of-the-shop-and-of-everything-that-belongs-to-it-in-production"), 15
-	if *update {
-		// The docs show where rules stand.
-		folder, rounds = filepath.Join(os.TempDir(), "weir-rules"), 900
-		t.Cleanup(func() { _ = os.RemoveAll(folder) })
-	}
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	sentinel := testserver.StartSentinel(t, 1)
-	shared := func(o *app.Options) {
-		// However busy the machine is.
-		o.Store, o.Timeout, o.Fallback.StoreTimeout, o.Fallback.StoreSilence = sentinel.URL(), 4*time.Second, 5*time.Second, 5*time.Second
-	}
-	serveIn(t, t.TempDir(), "", shared)
-	b, s := open(t), serveIn(t, folder, "", shared)
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	b.scheme("light")
-	b.do(chromedp.Navigate(s.admin+"/"), chromedp.WaitVisible(chromedp.CSS("#chart-latency canvas")))
-	for round := range rounds {
-		s.count("path", "/login", round%6/5)
-		s.count("path", "/search", int(4+2.5*math.Sin(float64(round)/60)))
-		for user := range 7 {
-			s.count("user", fmt.Sprint("customer-", 4000+user*user*7), int(float64(user)*0.4+0.5+math.Sin(float64(round+50*user)/70)+float64(round%3)/3))
-		}
-		<-tick.C
-	}
-	long := strings.Repeat("long", 60)
-	if !*update {
-		s.count("user", long, 40)
-	}
-	b.lookUp()
-	for _, p := range pictures {
-		b.scheme(p.scheme)
-		b.do(chromedp.EmulateViewport(p.width, p.height))
-		b.until(fmt.Sprintf("innerWidth === %d && document.querySelector('#chart-decisions canvas').clientWidth < innerWidth", p.width))
-		b.until(`document.documentElement.scrollWidth <= innerWidth`)
-		if p.width >= 1200 {
-			b.until(`[...document.querySelectorAll(".scroll:not(.tail)")].every((e) => e.scrollWidth <= e.clientWidth)`)
-		}
-		want := map[string]string{"light": "rgb(246, 247, 249)", "dark": "rgb(14, 17, 22)"}[p.scheme]
-		if got := b.text("getComputedStyle(document.body).backgroundColor"); got != want {
-			t.Errorf("%s: the background is %q", p.scheme, got)
-		}
-		if *update && p.name != "" {
-			b.text(`scrollTo(0, 0)`)
-			if p.part != "traffic" {
-				b.text(fmt.Sprintf("document.getElementById(%q).scrollIntoView({behavior: 'instant'})", p.part))
-			}
-			b.picture(p.name)
-		}
-	}
-	if said := b.complaints(); len(said) > 0 {
-		t.Errorf("the browser says %q", said)
-	}
+	login()
+	s.stop()
+	b.until(visible("gone"))
+	serveIn(t, t.TempDir(), token, func(o *app.Options) { o.Admin.Address = strings.TrimPrefix(s.admin, "http://") })
+	b.do(chromedp.WaitVisible(chromedp.CSS("#token")))
 }
 
 // picture writes what is seen into the docs.
@@ -421,29 +351,6 @@ func (b *browser) picture(name string) {
 	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 	b.must(name, err)
 	b.must(name, os.WriteFile(filepath.Join("..", "..", "..", "docs", "pictures", name+".png"), png, 0o644))
-}
-
-// TestUnmatched shows requests that no rule applies to, with the name that was probably
-// meant.
-func TestUnmatched(t *testing.T) {
-	t.Parallel()
-	b, s := open(t), serve(t, "")
-	b.do(chromedp.Navigate(s.admin + "/"))
-	b.until(`document.getElementById("live").textContent === "live" && document.getElementById("unmatched").textContent === "0"`)
-	s.count("usr", "bob", 3)
-	if resp, err := http.Get(s.http + "/v1/auth?domain=sohp&user=bob"); err != nil {
-		t.Fatal(err)
-	} else {
-		_ = resp.Body.Close()
-	}
-	row := func(domain, keys string) string {
-		return `[...document.querySelectorAll("#unmatched-list tr")].find((r) => r.dataset.is === "` + domain + `\n` + keys + `")`
-	}
-	b.until(row("shop", "usr") + `?.children[2].textContent === "user" && ` + row("sohp", "user") + `?.children[2].textContent === "shop"`)
-	b.until(`document.getElementById("unmatched").textContent !== "0"`)
-	if said := b.complaints(); len(said) > 0 {
-		t.Errorf("the browser says %q", said)
-	}
 }
 
 // TestUnmatchedIsBounded: clients that invent names fill no memory.

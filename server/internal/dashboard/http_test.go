@@ -13,9 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/server/internal/app"
-	"github.com/weirlimit/weir/server/internal/dashboard"
 )
 
 const token = "correct-horse-battery"
@@ -216,34 +214,6 @@ func TestStreamsAreBounded(t *testing.T) {
 	// Whoever reads nothing holds up nobody.
 	if got := s.count("path", "/login", 2000); got != 5 {
 		t.Errorf("%d granted, want 5", got)
-	}
-}
-
-// TestStore: how a store in Redis does, also while it is away.
-func TestStore(t *testing.T) {
-	t.Parallel()
-	redis := testserver.StartRedis(t)
-	s := serveIn(t, t.TempDir(), "", func(o *app.Options) { o.Store = redis.URL() })
-	s.count("path", "/login", 3)
-	answers := func() (value string, bad bool) {
-		t.Helper()
-		status, stream := s.watch()
-		line, err := stream.ReadString('\n')
-		text, found := strings.CutPrefix(line, "data: ")
-		var told struct {
-			Facts []dashboard.Fact `json:"facts"`
-		}
-		if status != http.StatusOK || err != nil || !found || json.Unmarshal([]byte(text), &told) != nil || len(told.Facts) < 5 {
-			t.Fatalf("%d %q %v", status, line, err)
-		}
-		return told.Facts[1].Value, told.Facts[1].Bad
-	}
-	if value, bad := answers(); !strings.HasPrefix(value, "in ") || bad {
-		t.Errorf("it answers %q, bad %v", value, bad)
-	}
-	redis.Kill()
-	if value, bad := answers(); value != "no" || !bad {
-		t.Errorf("killed: it answers %q, bad %v", value, bad)
 	}
 }
 
