@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"reflect"
 	"strings"
 	"testing"
@@ -87,17 +88,19 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestOnOutage: the policy of a limit decides while its Redis is gone, and none is an error.
+// TestOnOutage: the policy of a limit decides while its Redis hangs, and none is an error.
 func TestOnOutage(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	byLimit := map[string]redisstore.Policy{"local": redisstore.Local, "allow": redisstore.Allow, "deny": redisstore.Deny, "error": redisstore.Error}
+	var log strings.Builder
 	store := open(t, server, redisstore.Options{
+		Logger:    slog.New(slog.NewTextHandler(&log, nil)),
 		OnOutage:  func(l *weir.Limit) redisstore.Policy { return byLimit[l.Name] },
 		Instances: func() int { return 2 },
 	})
 	silent := open(t, server, redisstore.Options{})
-	server.Kill()
+	server.Pause()
 	for name := range byLimit {
 		var granted int
 		var err error
@@ -116,6 +119,10 @@ func TestOnOutage(t *testing.T) {
 	}
 	if got := store.Stats(); got.Outages != 1 || got.Local != 10 || got.Allowed != 10 || got.Denied != 10 || got.Errors == 0 || len(store.Outages()) != 1 {
 		t.Errorf("%+v, %v", got, store.Outages())
+	}
+	server.Resume()
+	if err := store.Stop(t.Context()); !strings.Contains(log.String(), "the store is unreachable") {
+		t.Errorf("logged %s, %v", log.String(), err)
 	}
 }
 

@@ -15,8 +15,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/weirgrpc"
 )
 
@@ -104,20 +102,4 @@ func TestClientIsCancelled(t *testing.T) {
 			t.Errorf("%v after %v", err, took)
 		}
 	})
-}
-
-// TestClientAndServer has the interceptors of both sides talk to each other.
-func TestClientAndServer(t *testing.T) {
-	t.Parallel()
-	client := serve(t, newLimiter(t, memstore.New(memstore.Options{}), weir.Per(1, 50*time.Millisecond)), weirgrpc.Options{},
-		grpc.WithUnaryInterceptor(weirgrpc.UnaryClientInterceptor(weirgrpc.ClientOptions{})))
-	begin := time.Now()
-	for range 3 {
-		if err := call(client); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if took := time.Since(begin); took < 90*time.Millisecond || took > 15*time.Second {
-		t.Errorf("three calls at one per 50 ms took %v", took)
-	}
 }

@@ -72,35 +72,6 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// TestLogins lets in who knows the password, and those who guess at it five
-// times.
-func TestLogins(t *testing.T) {
-	t.Parallel()
-	for cost := range int64(2) {
-		h := weirhttp.Middleware(newLimiter(t, frozen(), weir.PerHour(5)), weirhttp.Options{
-			Cost: func(*http.Request) int64 { return cost }, Charge: failures,
-		})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("Password") != "right" {
-				w.WriteHeader(401)
-			}
-		}))
-		right := func(r *http.Request) { r.Header.Set("Password", "right") }
-		for i := range 20 {
-			if w := get(h, right); w.Code != 200 {
-				t.Fatalf("right, time %d: %d", i, w.Code)
-			}
-		}
-		for i := range 5 {
-			if w := get(h); w.Code != 401 {
-				t.Errorf("guess %d: %d", i, w.Code)
-			}
-		}
-		if w := get(h, right); w.Code != 429 || w.Header().Get("Retry-After") != "720" {
-			t.Errorf("after the guesses: %d %v", w.Code, w.Header())
-		}
-	}
-}
-
 // TestHijack lets a handler take over a real connection.
 func TestHijack(t *testing.T) {
 	t.Parallel()

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -269,28 +268,6 @@ func TestNested(t *testing.T) {
 	want := []string{`"50/h";r=49;t=72`, `"5/min";r=4;t=12`}
 	if diff := cmp.Diff(want, w.Header().Values("RateLimit")); diff != "" || w.Header().Get("X-RateLimit-Limit") != "5" {
 		t.Errorf("%v (-want +got):\n%s", w.Header(), diff)
-	}
-}
-
-// TestManyAtOnce sends more requests at once than fit.
-func TestManyAtOnce(t *testing.T) {
-	t.Parallel()
-	h := weirhttp.Middleware(newLimiter(t, frozen(), weir.PerMinute(10)), weirhttp.Options{})(http.HandlerFunc(ok))
-	var wait sync.WaitGroup
-	codes := make(chan int, 40)
-	for range cap(codes) {
-		wait.Go(func() { codes <- get(h).Code })
-	}
-	wait.Wait()
-	close(codes)
-	granted := 0
-	for code := range codes {
-		if code == 200 {
-			granted++
-		}
-	}
-	if granted != 10 {
-		t.Errorf("%d granted, want 10", granted)
 	}
 }
 

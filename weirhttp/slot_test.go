@@ -1,11 +1,8 @@
 package weirhttp_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -13,13 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/memstore"
-	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/weirhttp"
 )
 
@@ -49,55 +42,40 @@ func TestPlaces(t *testing.T) {
 		"panics":  func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 	} {
 		for kind, charge := range map[string]func(weirhttp.Response) int64{"charged": nil, "settled": failures} {
-			for store, open := range stores {
-				t.Run(name+", "+kind+", "+store, func(t *testing.T) {
-					t.Parallel()
-					l := newLimiter(t, open(t), weir.PerDay(1000), places(1))
-					var again *httptest.ResponseRecorder
-					var h http.Handler
-					nested := false
-					h = weirhttp.Middleware(l, weirhttp.Options{Key: byName, Charge: charge})(http.HandlerFunc(
-						func(w http.ResponseWriter, r *http.Request) {
-							if nested {
-								t.Error("two at a time")
-								return
-							}
-							nested = true
-							again = get(h)
-							end(w, r)
-						}))
-					func() {
-						defer func() { _ = recover() }()
-						get(h)
-					}()
-					if again.Code != 429 || again.Header().Get("Retry-After") == "" {
-						t.Errorf("a second at the same time: %d %v", again.Code, again.Header())
-					}
-					left, units := free(t, l)
-					want := int64(999)
-					if charge != nil && name == "returns" {
-						want = 1000
-					}
-					if left != 1 || units != want {
-						t.Errorf("%d places and %d units left, want 1 and %d", left, units, want)
-					}
-				})
-			}
+			t.Run(name+", "+kind, func(t *testing.T) {
+				t.Parallel()
+				l := newLimiter(t, frozen(), weir.PerDay(1000), places(1))
+				var again *httptest.ResponseRecorder
+				var h http.Handler
+				nested := false
+				h = weirhttp.Middleware(l, weirhttp.Options{Key: byName, Charge: charge})(http.HandlerFunc(
+					func(w http.ResponseWriter, r *http.Request) {
+						if nested {
+							t.Error("two at a time")
+							return
+						}
+						nested = true
+						again = get(h)
+						end(w, r)
+					}))
+				func() {
+					defer func() { _ = recover() }()
+					get(h)
+				}()
+				if again.Code != 429 || again.Header().Get("Retry-After") == "" {
+					t.Errorf("a second at the same time: %d %v", again.Code, again.Header())
+				}
+				left, units := free(t, l)
+				want := int64(999)
+				if charge != nil && name == "returns" {
+					want = 1000
+				}
+				if left != 1 || units != want {
+					t.Errorf("%d places and %d units left, want 1 and %d", left, units, want)
+				}
+			})
 		}
 	}
-}
-
-var stores = map[string]func(t *testing.T) weir.Taker{
-	"memory": func(*testing.T) weir.Taker { return frozen() },
-	"redis": func(t *testing.T) weir.Taker {
-		client := redis.NewClient(&redis.Options{Addr: testserver.StartRedis(t).Addr()})
-		t.Cleanup(func() { _ = client.Close() })
-		store, err := redisstore.New(client, redisstore.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return store
-	},
 }
 
 func TestPlacesAreTold(t *testing.T) {
@@ -112,8 +90,8 @@ func TestPlacesAreTold(t *testing.T) {
 	}
 }
 
-// TestLongHandlers: a place outlives its lease as long as the handler runs, and
-// not much longer than the host.
+// TestLongHandlers: a place outlives its lease as long as the handler runs, even without its
+// client, and not much longer than the host.
 func TestLongHandlers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -126,7 +104,11 @@ func TestLongHandlers(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			get(h)
+			get(h, func(r *http.Request) {
+				gone, leave := context.WithCancel(r.Context())
+				leave()
+				*r = *r.WithContext(gone)
+			})
 		}()
 		time.Sleep(59 * time.Minute)
 		if left, _ := free(t, l); left != 0 || len(told) > 0 {
@@ -174,84 +156,5 @@ func (f *fragile) Take(ctx context.Context, acts []*weir.Act) {
 	}
 	for _, act := range acts {
 		act.Err = weir.ErrNotApplied
-	}
-}
-
-// TestClientLeaves: the place is held until the handler notices.
-func TestClientLeaves(t *testing.T) {
-	t.Parallel()
-	l := newLimiter(t, frozen(), places(1))
-	inside, gone := make(chan struct{}), make(chan int64, 1)
-	finished := make(chan struct{})
-	h := weirhttp.Middleware(l, weirhttp.Options{Key: byName})(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		close(inside)
-		<-r.Context().Done()
-		left, _ := free(t, l)
-		gone <- left
-	}))
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer close(finished)
-		h.ServeHTTP(w, r)
-	}))
-	defer server.Close()
-	ctx, leave := context.WithCancel(context.Background())
-	go func() {
-		<-inside
-		leave()
-	}()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if resp, err := server.Client().Do(r); err == nil {
-		_ = resp.Body.Close()
-		t.Error("an answer came")
-	}
-	if left := <-gone; left != 0 {
-		t.Errorf("while the handler runs: %d places left", left)
-	}
-	<-finished
-	if left, _ := free(t, l); left != 1 {
-		t.Errorf("afterwards: %d places left", left)
-	}
-}
-
-// TestPlaceOfHijacked: a connection that was taken over is the handler's until it
-// returns.
-func TestPlaceOfHijacked(t *testing.T) {
-	t.Parallel()
-	l := newLimiter(t, frozen(), places(1))
-	finished := make(chan struct{})
-	h := weirhttp.Middleware(l, weirhttp.Options{Key: byName})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		conn, buf, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer conn.Close()
-		_, _ = buf.WriteString("HTTP/1.1 101 Switching Protocols\r\n\r\n")
-		_ = buf.Flush()
-		_, _ = io.Copy(io.Discard, buf)
-	}))
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer close(finished)
-		h.ServeHTTP(w, r)
-	}))
-	defer server.Close()
-	conn, err := net.Dial("tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-	if _, err := bufio.NewReader(conn).ReadString('\n'); err != nil {
-		t.Error(err)
-	}
-	if left, _ := free(t, l); left != 0 {
-		t.Errorf("while it is open: %d places left", left)
-	}
-	_ = conn.Close()
-	<-finished
-	if left, _ := free(t, l); left != 1 {
-		t.Errorf("afterwards: %d places left", left)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/weirhttp"
 )
 
@@ -216,28 +215,6 @@ func TestTransportAhead(t *testing.T) {
 		r.Body = body
 		if _, err := transport.RoundTrip(r); !errors.Is(err, context.Canceled) || !body.closed.Load() {
 			t.Errorf("cancelled: %v, closed %t", err, body.closed.Load())
-		}
-	})
-}
-
-// TestTransportMeetsMiddleware has a client wait for the limits of a server.
-func TestTransportMeetsMiddleware(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		handler := weirhttp.Middleware(newLimiter(t, memstore.New(memstore.Options{}), named), weirhttp.Options{})(http.HandlerFunc(ok))
-		client := http.Client{Transport: &weirhttp.Transport{MaxWait: time.Minute, Base: roundTrip(func(r *http.Request) (*http.Response, error) {
-			return get(handler).Result(), nil
-		})}}
-		begin := time.Now()
-		for range 4 {
-			resp, err := client.Get("http://api.example/")
-			if err != nil || resp.StatusCode != 200 {
-				t.Fatalf("got %v, %v", resp, err)
-			}
-			_ = resp.Body.Close()
-		}
-		if took := time.Since(begin); took < 59*time.Second || took > 70*time.Second {
-			t.Errorf("four requests at two a minute took %v", took)
 		}
 	})
 }
