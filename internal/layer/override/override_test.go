@@ -161,22 +161,6 @@ func TestActsOnWhatWasUsed(t *testing.T) {
 	}
 }
 
-// TestKeep: what a charge keeps free, it keeps free under an override.
-func TestKeep(t *testing.T) {
-	t.Parallel()
-	for _, limit := range limits() {
-		taker, clock := place(override.Options{})
-		larger := *limit
-		larger.Count, larger.Burst = 20, 0
-		set(t, taker, "k", larger, clock.Now().Add(time.Hour))
-		a := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: 1, Keep: 15})
-		a.ID = "id"
-		if taker.Take(t.Context(), []*weir.Act{a}); a.Err != nil || !a.Allowed() || a.Decisions[0].Remaining != 4 {
-			t.Errorf("%v: 1 + 15 kept of 20: %v, %v", limit, a.Decisions, a.Err)
-		}
-	}
-}
-
 // TestOneBudgetOfSeveralRules: an overridden budget has one limit whatever rule charges it,
 // under the rule's own name, and none is made anew for each charge.
 func TestOneBudgetOfSeveralRules(t *testing.T) {
@@ -222,71 +206,6 @@ func TestOneBudgetOfSeveralRules(t *testing.T) {
 					t.Errorf("%s: %d remain beside 4 that stay free", name, kept)
 				}
 			}
-		}
-	}
-}
-
-// TestShares: an override of a budget below its guarantees suspends them as long as it lasts,
-// one above leaves them in force, and after both they hold once the budget has drained.
-func TestShares(t *testing.T) {
-	t.Parallel()
-	shares, err := weir.Shares{
-		Limit:      weir.Limit{Count: 100, Period: time.Hour, Burst: 40},
-		Guarantees: map[string]int64{"search": 30, "ads": 50}, Headroom: 16,
-	}.Compile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := shares.Limiter(nil, "budget", "others").Act(acts.KindTake, "k", 0).Charges[0].Key
-	for name, c := range map[string]struct {
-		limit      *weir.Limit
-		guaranteed bool
-	}{
-		"more":                  {&weir.Limit{Count: 200, Period: time.Hour, Burst: 60}, true},
-		"below the guarantees":  {&weir.Limit{Count: 40, Period: time.Hour}, false},
-		"less than stays free":  {&weir.Limit{Count: 10, Period: time.Hour}, false},
-		"all of the guarantees": {&weir.Limit{Count: 80, Period: time.Hour, Burst: 40}, true},
-		"no limit":              {nil, true},
-	} {
-		taker, clock := place(override.Options{})
-		allow := func(class string) bool {
-			d, err := shares.Limiter(taker, "budget", class).Allow(t.Context(), "k")
-			if err != nil {
-				t.Fatal(err)
-			}
-			return d.Allowed()
-		}
-		// compete has others take all that they get, and reports whether the classes were
-		// granted all that their own limits had room for.
-		compete := func() bool {
-			all := true
-			for range 200 {
-				for range 20 {
-					allow("others")
-				}
-				for _, class := range []string{"search", "ads"} {
-					peek := shares.Limiter(taker, "budget", class).Act(acts.KindTake, "k", 0)
-					if taker.Take(t.Context(), []*weir.Act{peek}); peek.Decisions[0].Remaining > 0 {
-						all = allow(class) && all
-					}
-				}
-				clock.Advance(40 * time.Second)
-			}
-			return all
-		}
-		if !compete() {
-			t.Errorf("%s: the guarantees do not hold before", name)
-		}
-		clock.Advance(time.Hour)
-		if err := taker.Set(override.Override{Key: pool, Limit: c.limit, Until: clock.Now().Add(24 * time.Hour)}); err != nil {
-			t.Fatal(err)
-		}
-		if compete() != c.guaranteed {
-			t.Errorf("%s: the guarantees hold: %v, want %v", name, !c.guaranteed, c.guaranteed)
-		}
-		clock.Advance(24 * time.Hour)
-		if !compete() {
-			t.Errorf("%s: the guarantees do not hold afterwards", name)
 		}
 	}
 }
@@ -494,7 +413,9 @@ func TestGuarantees(t *testing.T) {
 		if left := take("ads", 0).Decisions[0].Remaining; left != c.burst {
 			t.Errorf("%v: %d are guaranteed at once, want %d", c.limit, left, c.burst)
 		}
-		for take("other", 1).Allowed() || take("ads", 1).Allowed() {
+		for range 1000 {
+			take("other", 1)
+			take("ads", 1)
 		}
 		if !take("web", 18).Allowed() {
 			t.Errorf("%v: web is refused its guarantee", c.limit)
@@ -824,23 +745,4 @@ func ExampleLayer_Set() {
 	// true 490 <nil>
 	// false 0 <nil>
 	// true 1000000000 <nil>
-}
-
-// TestLimiter: a limiter over overrides meets them.
-func TestLimiter(t *testing.T) {
-	t.Parallel()
-	o := override.Wrap(memstore.New(memstore.Options{}), override.Options{})
-	limiter, err := weir.NewLimiter(o, "test", weir.PerHour(5))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := o.Set(override.Override{Key: "test:blocked", Limit: &weir.Limit{Period: time.Hour}, Until: time.Now().Add(time.Hour)}); err != nil {
-		t.Fatal(err)
-	}
-	for key, want := range map[string]weir.Outcome{"blocked": weir.Refused, "other": weir.Granted} {
-		d, err := limiter.Allow(context.Background(), key)
-		if err != nil || d.Outcome != want {
-			t.Errorf("%s: %+v, %v", key, d, err)
-		}
-	}
 }
