@@ -160,8 +160,8 @@ func (l *Layer) refused(a *weir.Act, now int64) bool {
 	for i := 0; i < len(a.Charges) && !known; i = acts.GroupEnd(a, i) {
 		known = l.refusedGroup(a, i, now)
 	}
-	// The store reports invalid acts.
-	if !known || len(a.Decisions) != len(a.Charges) || acts.Prepare(a) {
+	// The store refuses for a limit of 0 before it looks at others.
+	if !known || acts.Prepare(a) {
 		return false
 	}
 	clear(a.Decisions)

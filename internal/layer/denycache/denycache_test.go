@@ -2,7 +2,6 @@ package denycache_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -435,26 +434,6 @@ func TestOrderOfOneTake(t *testing.T) {
 	}
 }
 
-func TestAnInvalidActIsInvalid(t *testing.T) {
-	t.Parallel()
-	cache, _, _ := open(denycache.Options{})
-	limit := (weir.Limit{Count: 1, Period: time.Minute}).MustCompile()
-	charge := weir.Charge{Key: "k", Limit: limit, Cost: 1}
-	take(cache, charge)
-	take(cache, charge)
-	a := storetest.NewAct(charge, weir.Charge{Key: "x", Limit: limit, Cost: -1})
-	weir.TakeValid(t.Context(), []*weir.Act{a}, cache.Take)
-	if !errors.Is(a.Err, weir.ErrInvalid) {
-		t.Errorf("got %v", a.Err)
-	}
-	short := storetest.NewAct(charge, charge)
-	short.Decisions = short.Decisions[:1]
-	weir.TakeValid(t.Context(), []*weir.Act{short}, cache.Take)
-	if !errors.Is(short.Err, weir.ErrInvalid) {
-		t.Errorf("got %v", short.Err)
-	}
-}
-
 // An end in time: the store is asked again after MaxAge, however long the refusal.
 func TestMaxAge(t *testing.T) {
 	t.Parallel()
@@ -581,18 +560,6 @@ func TestConcurrentUse(t *testing.T) {
 	all.Wait()
 	if granted.Load() != 1000 {
 		t.Errorf("granted %d of 1000", granted.Load())
-	}
-}
-
-func TestAHitAllocatesNothing(t *testing.T) {
-	cache, _, _ := open(denycache.Options{})
-	limit := (weir.Limit{Count: 1, Period: time.Hour}).MustCompile()
-	charge := weir.Charge{Key: "k", Limit: limit, Cost: 1}
-	take(cache, charge)
-	take(cache, charge)
-	acts := []*weir.Act{storetest.NewAct(charge)}
-	if n := testing.AllocsPerRun(1000, func() { cache.Take(context.Background(), acts) }); n != 0 || !fromCache(acts[0]) {
-		t.Errorf("%v allocations, %+v", n, acts[0].Decisions)
 	}
 }
 
