@@ -204,12 +204,20 @@ func (j *job) advance() {
 func (j *job) move(p *part) {
 	j.moved, p.Err, j.Err = p.moved, nil, nil
 	var back []*part
-	for _, q := range j.parts[:j.next] {
-		if q.granted && j.Kind == acts.KindTake {
-			back = append(back, q)
-		}
+	if j.Kind == acts.KindTake {
+		back = j.granted()
 	}
 	j.undo(back, 0)
+}
+
+// granted returns the parts before the one whose turn it is that were granted.
+func (j *job) granted() (all []*part) {
+	for _, p := range j.parts[:j.next] {
+		if p.granted {
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 // mayGoOn reports whether the job asks the next slots although a part failed. An ID of a
@@ -218,8 +226,7 @@ func (j *job) mayGoOn(p *part) bool {
 	if j.Kind == acts.KindRelease {
 		return true
 	}
-	return j.Scope.Owner != "" && errors.Is(p.Err, weir.ErrUnknownID) &&
-		!slices.ContainsFunc(j.parts[:j.next], func(q *part) bool { return q.granted })
+	return j.Scope.Owner != "" && errors.Is(p.Err, weir.ErrUnknownID) && len(j.granted()) == 0
 }
 
 // collect takes the answer to a part and makes the next part ready.
@@ -276,12 +283,7 @@ func (j *job) settle() {
 func (j *job) abort(p *part) {
 	resumes := j.Kind != acts.KindTake || j.Act.ID != "" && !j.refused && !errors.Is(p.Err, weir.ErrInvalid)
 	j.Err = p.Err
-	var back []*part
-	for _, q := range j.parts[:j.next] {
-		if q.granted {
-			back = append(back, q)
-		}
-	}
+	back := j.granted()
 	j.next = len(j.parts)
 	if resumes {
 		if len(back) > 0 && !errors.Is(p.Err, weir.ErrInvalid) {
@@ -363,12 +365,7 @@ func (j *job) notCharged(p *part) {
 
 // costs reports whether the part charges anything.
 func (p *part) costs() bool {
-	for i := range p.Charges {
-		if p.Charges[i].Cost > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Charges, func(c weir.Charge) bool { return c.Cost > 0 })
 }
 
 // finishUndo takes the answers to the amendments.

@@ -28,8 +28,9 @@ type Options struct {
 
 const defaultTimeout = 250 * time.Millisecond
 
-// A Store is a [weir.Taker] in Redis. It is safe for concurrent use, starts no goroutines
-// and needs no closing: the client belongs to the caller. Create it with New.
+// A Store is a [weir.Taker] in Redis. It is safe for concurrent use and needs no closing: the
+// client belongs to the caller. The goroutines that it starts, to read late replies and to undo
+// parts of acts, end within ten seconds, or with the client's own timeouts. Create it with New.
 type Store struct {
 	client    redis.UniversalClient
 	keys      keyer
@@ -147,33 +148,35 @@ func (s *Store) estimate() int64 { return time.Now().UnixMicro() + s.offset.Load
 // calendar windows did not reach the store's time are sent once more, with the windows
 // around that time.
 func (s *Store) run(ctx context.Context, b *batch) bool {
-	s.pack(b)
-	got, err := s.send(ctx, b)
-	if err == nil {
-		s.followAll(ctx, b)
-	}
-	if err == nil && got.outside > 0 {
-		s.offset.Store(got.outside - time.Now().UnixMicro())
-		again := newBatch(s.keys, got.outside)
-		if b.taken != nil {
-			again.about(b.taken)
-		}
-		for _, a := range b.acts {
-			if a.Err == errOutside {
-				a.Err = nil
-				again.add(a)
-			}
-		}
-		b = again
+	for again := false; ; again = true {
 		s.pack(b)
-		if _, err = s.send(ctx, b); err == nil {
-			s.followAll(ctx, b)
+		got, err := s.send(ctx, b)
+		if err != nil {
+			s.fail(b, err)
+			return false
+		}
+		s.followAll(ctx, b)
+		if got.outside == 0 || again {
+			return true
+		}
+		s.offset.Store(got.outside - time.Now().UnixMicro())
+		b = s.outside(b, got.outside)
+	}
+}
+
+// outside returns a batch of the acts whose calendar windows did not reach the store's time.
+func (s *Store) outside(b *batch, now int64) *batch {
+	again := newBatch(s.keys, now)
+	if b.taken != nil {
+		again.about(b.taken)
+	}
+	for _, a := range b.acts {
+		if a.Err == errOutside {
+			a.Err = nil
+			again.add(a)
 		}
 	}
-	if err != nil {
-		s.fail(b, err)
-	}
-	return err == nil
+	return again
 }
 
 // followAll decides the acts of a batch whose takes have other charges about those, each in
