@@ -95,6 +95,11 @@ func TestActs(t *testing.T) {
 			{0, "take", takeOf(`,"mode":"reserve","max_wait_ms":3599`, "tokens=1"), "429 0 | 0 retry 1"},
 			{0, "take", takeOf(`,"mode":"reserve","max_wait_ms":3600`, "tokens=1"), "200 1 | 0 delay 3600"},
 		},
+		"as many as fit": {
+			{0, "take", takeOf(`,"cost":700,"mode":"up_to"`, "tokens=1"), "200 700 | 300"},
+			{0, "take", takeOf(`,"cost":700,"mode":"up_to"`, "tokens=1", "nobody=1"), "200 300 | 0"},
+			{0, "take", takeOf(`,"cost":700,"mode":"up_to"`, "tokens=1"), "429 0 | 0 retry 3600"},
+		},
 		"mistakes that only the rules know": {
 			{0, "take", takeOf(`,"mode":"reserve","max_wait_ms":60000`, "tokens=1", "plain=1"), "400 max_wait_ms"},
 			{0, "take", takeOf(`,"cost":5,"mode":"up_to"`, "model=1"), "400 mode"},

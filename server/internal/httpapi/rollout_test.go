@@ -3,7 +3,6 @@ package httpapi
 import (
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -39,21 +38,4 @@ func TestTakeMarksWhatOnlyWatches(t *testing.T) {
 	}
 	w = take(h, takeOf("", "user=1"))
 	wantStatus(t, w, http.StatusTooManyRequests)
-}
-
-func TestAuthWithTrial(t *testing.T) {
-	t.Parallel()
-	h := handlerOf(t, rolloutRules, Options{Taker: frozen()})
-	for i, want := range []int{http.StatusNoContent, http.StatusNoContent, http.StatusTooManyRequests} {
-		w := auth(h, "domain=shop&user=1")
-		wantStatus(t, w, want)
-		for name, values := range w.Header() {
-			if strings.Contains(strings.Join(values, " "), "next") {
-				t.Errorf("request %d: the trial is told in %s: %v", i+1, name, values)
-			}
-		}
-		if strings.Contains(w.Body.String(), "next") {
-			t.Errorf("request %d: the trial is told: %s", i+1, w.Body)
-		}
-	}
 }

@@ -57,31 +57,6 @@ func TestTake(t *testing.T) {
 	})
 }
 
-func TestTakeModes(t *testing.T) {
-	t.Parallel()
-	h := handler(t, Options{Taker: frozen()})
-	for _, step := range []struct {
-		name, body string
-		status     int
-		granted    int64
-		remaining  int64
-	}{
-		{"a look at a fresh key", takeOf(`,"cost":0`, "user=1"), 200, 0, 5},
-		{"as many as fit", takeOf(`,"cost":3,"mode":"up_to"`, "user=1"), 200, 3, 2},
-		{"fewer than asked", takeOf(`,"cost":3,"mode":"up_to"`, "user=1"), 200, 2, 0},
-		{"none", takeOf(`,"cost":3,"mode":"up_to"`, "user=1"), 429, 0, 0},
-		{"a look at a spent key", takeOf(`,"cost":0`, "user=1"), 200, 0, 0},
-		{"the default", takeOf(``, "user=2"), 200, 1, 4},
-	} {
-		w := take(h, step.body)
-		wantStatus(t, w, step.status)
-		answer := decode[actAnswer](t, w)
-		if answer.Granted != step.granted || answer.Limits[0].Remaining != step.remaining {
-			t.Errorf("%s: got %+v, want granted %d, remaining %d", step.name, answer, step.granted, step.remaining)
-		}
-	}
-}
-
 func TestTakeWithoutLimits(t *testing.T) {
 	t.Parallel()
 	h := handler(t, Options{Taker: answering{err: errors.New("must not be asked")}})
@@ -92,29 +67,6 @@ func TestTakeWithoutLimits(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", body, got, want)
 		}
 	}
-}
-
-func TestTakeNever(t *testing.T) {
-	t.Parallel()
-	h := handler(t, Options{Taker: frozen()})
-	w := take(h, takeOf(`,"cost":6`, "user=1"))
-	wantStatus(t, w, http.StatusTooManyRequests)
-	if got := decode[actAnswer](t, w).Limits[0].RetryAfterMS; got != -1 {
-		t.Errorf("retry_after_ms: got %d, want -1", got)
-	}
-}
-
-func TestTakeShadow(t *testing.T) {
-	t.Parallel()
-	h := handler(t, Options{Taker: frozen()})
-	wantStatus(t, take(h, takeOf(``, "watched=1")), http.StatusOK)
-	w := take(h, takeOf(``, "watched=1", "user=1"))
-	wantStatus(t, w, http.StatusOK)
-	answer := decode[actAnswer](t, w)
-	if !answer.Allowed || answer.Granted != 1 || answer.Limits[0].Source != "shadow" || answer.Limits[1].Source != "store" {
-		t.Errorf("got %+v", answer)
-	}
-	wantHeaders(t, w, map[string]string{"RateLimit-Policy": `"per-user";q=10;w=60`, "X-RateLimit-Remaining": "4"})
 }
 
 // TestRoundsUp: a client that waits what it is told does not come too early.
@@ -203,24 +155,5 @@ func TestTakeCutShort(t *testing.T) {
 	wantStatus(t, w, http.StatusBadRequest)
 	if p := decode[problem.Document](t, w); p.Field != "body" {
 		t.Errorf("got %+v", p)
-	}
-}
-
-// TestWithoutAlgorithm: rules of envoyproxy/ratelimit are answered too, each by
-// itself.
-func TestWithoutAlgorithm(t *testing.T) {
-	t.Parallel()
-	h := handler(t, Options{Taker: frozen()})
-	for i := range 3 {
-		w := take(h, takeOf(``, "plain=1", "user=1"))
-		status := http.StatusOK
-		if i == 2 {
-			status = http.StatusTooManyRequests
-		}
-		wantStatus(t, w, status)
-		answer := decode[actAnswer](t, w)
-		if len(answer.Limits) != 2 || answer.Limits[1].Granted != 1 || answer.Allowed != (i < 2) {
-			t.Errorf("call %d: got %+v", i, answer)
-		}
 	}
 }
