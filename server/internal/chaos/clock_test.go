@@ -23,18 +23,13 @@ type steppedClock struct {
 
 // shim builds once what stands between Redis and the clock.
 var shim = sync.OnceValues(func() (string, error) {
-	return compile("clockshim.so", filepath.Join("..", "..", "..", "internal", "redisstore", "testdata", "clockshim.c"))
-})
-
-// compile makes a library that Redis is started with.
-func compile(name, source string) (string, error) {
-	path := filepath.Join(buildDir, name)
+	source, path := filepath.Join("..", "..", "..", "internal", "redisstore", "testdata", "clockshim.c"), filepath.Join(buildDir, "clockshim.so")
 	out, err := exec.Command("cc", "-O2", "-shared", "-fPIC", "-o", path, source, "-ldl").CombinedOutput()
 	if err != nil {
 		os.Stderr.Write(out)
 	}
 	return path, err
-}
+})
 
 func newSteppedClock(t *testing.T) *steppedClock {
 	t.Helper()

@@ -16,6 +16,13 @@ import (
 	"github.com/weirlimit/weir/internal/storetest"
 )
 
+// counted and scarce are the limits of virtual worlds: a budget that nobody exhausts, and one that
+// is spent at once.
+var (
+	counted = &subject{"book", limit(ledger), book}
+	scarce  = &subject{"spent", limit(weir.Limit{Algorithm: weir.FixedWindow, Anchor: weir.AnchorFirst, Count: 300, Period: decades}), spent}
+)
+
 // How long a virtual world lasts, and how long they may take altogether in a full run.
 const (
 	virtualHour = time.Hour
@@ -125,7 +132,7 @@ func (v *virtual) live(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	look := v.history.ask(context.Background(), v.store, op{subject: besieged[0], key: "book"})
+	look := v.history.ask(context.Background(), v.store, op{subject: counted, key: counted.name})
 	v.used = ledger.Count - look.Remaining
 }
 
@@ -173,7 +180,7 @@ func (v *virtual) take(ctx context.Context, all []*weir.Act) {
 // asks is a caller, of a budget that is spent and of one that is counted.
 func (v *virtual) asks(ctx context.Context, number int, rng *rand.Rand) {
 	for ctx.Err() == nil {
-		s := besieged[2*rng.IntN(2)] // book or spent
+		s := []*subject{counted, scarce}[rng.IntN(2)]
 		v.history.note(v.history.ask(context.Background(), v.all[number%instances], op{caller: number, subject: s, key: s.name, cost: 1 + rng.Int64N(3)}))
 		pause(ctx, time.Duration(rng.Int64N(int64(2*time.Second))))
 	}
@@ -181,15 +188,15 @@ func (v *virtual) asks(ctx context.Context, number int, rng *rand.Rand) {
 
 // judge holds what was granted against the limit, and against what is charged.
 func (v *virtual) judge() error {
-	budget := besieged[2].limit.Count
-	if granted, _ := v.history.charged("spent"); granted > budget*(2+v.history.losses) {
+	budget := scarce.limit.Count
+	if granted, _ := v.history.charged(scarce.name); granted > budget*(2+v.history.losses) {
 		return fmt.Errorf("%d granted of %d, forgotten %d times", granted, budget, v.history.losses)
 	}
 	doubtful := int64(0)
 	for _, f := range v.all {
 		doubtful += f.Stats().Doubtful
 	}
-	known, perhaps := v.history.charged("book")
+	known, perhaps := v.history.charged(counted.name)
 	if used := v.used; used > known+perhaps || used < known-doubtful && v.history.losses == 0 {
 		return fmt.Errorf("%d charged; %d granted, perhaps %d more, %d in doubt", used, known, perhaps, doubtful)
 	}

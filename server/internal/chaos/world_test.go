@@ -46,9 +46,6 @@ type world struct {
 	takers   []weir.Taker      // what most callers ask, an instance each
 	chained  []weir.Taker      // without memory of refusals, which is not one sequence with others' resets
 	ask      []*subject
-	callers  int // of each instance
-	think    time.Duration
-	paid     atomic.Int64 // granted so far to those whose units are counted
 	tail     time.Duration
 	recovery time.Duration
 	links    map[*subject]*link
@@ -64,7 +61,6 @@ type world struct {
 // A makeup says how a world is made; the zero value is the usual one.
 type makeup struct {
 	args     []string                               // of redis-server
-	env      []string                               // so
 	clock    bool                                   // whose wall clock can be stepped
 	start    func(*world) (addr string)             // of the one redis-server; nil: startOne
 	prefix   string                                 // of keys
@@ -72,8 +68,6 @@ type makeup struct {
 	over     func(store, raw weir.Taker) weir.Taker // around the stack
 	newIDs   bool
 	ask      []*subject    // nil: all
-	callers  int           // of each instance; zero: callers
-	think    time.Duration // zero: think
 	tail     time.Duration // how long everybody goes on afterwards; zero: tail
 	recovery time.Duration // how long they are waited for then; zero: recovery
 }
@@ -81,7 +75,7 @@ type makeup struct {
 func newWorld(t *testing.T, m makeup) *world {
 	t.Helper()
 	w := &world{
-		t: t, ask: m.ask, callers: cmp.Or(m.callers, callers), think: cmp.Or(m.think, think),
+		t: t, ask: m.ask,
 		tail: cmp.Or(m.tail, tail), recovery: cmp.Or(m.recovery, recovery), links: map[*subject]*link{}, newIDs: m.newIDs,
 	}
 	if w.ask == nil {
@@ -138,10 +132,10 @@ var calm = func([]byte) testserver.Fault { return testserver.Pass }
 // startOne starts the one Redis of a world, with a proxy before it.
 func (w *world) startOne(m makeup) (addr string) {
 	w.t.Helper()
-	env := m.env
+	var env []string
 	if m.clock {
 		w.clock = newSteppedClock(w.t)
-		env = append(env, w.clock.env...)
+		env = w.clock.env
 	}
 	w.server = testserver.StartRedisEnv(w.t, env, m.args...)
 	w.proxied.Store(&calm)
@@ -201,7 +195,7 @@ func (w *world) load(rounds int, strike func(*world)) {
 	ctx, stop := context.WithCancel(w.t.Context())
 	defer stop()
 	var crowd sync.WaitGroup
-	for i := range instances * w.callers {
+	for i := range instances * callers {
 		crowd.Go(func() { w.history.note((&caller{world: w, number: i}).run(ctx)...) })
 	}
 	for range rounds {
@@ -288,7 +282,7 @@ func (c *caller) run(ctx context.Context) []op {
 	rng := rand.New(rand.NewPCG(uint64(c.number), 1))
 	for ctx.Err() == nil {
 		c.send(ctx, rng, c.ask[rng.IntN(len(c.ask))])
-		pause(ctx, time.Duration(rng.Int64N(int64(2*c.think))))
+		pause(ctx, time.Duration(rng.Int64N(int64(2*think))))
 	}
 	return c.ops
 }
@@ -329,9 +323,6 @@ func (c *caller) send(ctx context.Context, rng *rand.Rand, s *subject) {
 		o = c.once(taker, o)
 	}
 	c.links[s].note(&o)
-	if s.how == book && o.outcome == granted {
-		c.paid.Add(o.Granted)
-	}
 	if healed := c.history.healed.Load(); healed > 0 && o.call > healed && o.outcome == granted {
 		c.back.note(&o)
 	}
