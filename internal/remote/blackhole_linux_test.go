@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/remote"
 )
 
@@ -40,18 +41,18 @@ func hole(t testing.TB) string {
 	}
 }
 
-// BenchmarkBlackHole asks a store to which no connection can be made and reports
-// the longest call.
-func BenchmarkBlackHole(b *testing.B) {
-	taker := wrap(b, overRedis(b, hole(b)), remote.Options{})
-	limit := weir.PerDay(1_000_000_000).MustCompile()
-	longest := time.Duration(0)
-	for b.Loop() {
-		began := time.Now()
-		if a := take(taker, weir.Charge{Key: "k", Limit: limit, Cost: 1}); !a.Allowed() {
-			b.Fatalf("%+v, %v", a.Decisions, a.Err)
+// TestBlackHole: a store to which no connection can be made is soon called no more.
+func TestBlackHole(t *testing.T) {
+	t.Parallel()
+	taker := wrap(t, overRedis(t, hole(t)), remote.Options{})
+	const calls = 200
+	for range calls {
+		a := take(taker, weir.Charge{Key: "k", Limit: weir.PerDay(1_000_000).MustCompile(), Cost: 1})
+		if !a.Allowed() || a.Decisions[0].Source != acts.SourceFallback {
+			t.Fatalf("%+v, %v", a.Decisions, a.Err)
 		}
-		longest = max(longest, time.Since(began))
 	}
-	b.ReportMetric(float64(longest.Microseconds())/1000, "longest-ms")
+	if s := taker.Stats().Calls; s.Outages != 1 || s.Batches > calls/10 {
+		t.Errorf("%d outages, %d calls of the store", s.Outages, s.Batches)
+	}
 }

@@ -183,6 +183,41 @@ func TestOutage(t *testing.T) {
 	}
 }
 
+// TestTimesOfAnOutage: silence of less than 200 ms is no outage. Callers of a node that stays silent
+// are answered then, later ones at once, and a node that goes on is called again within 300 ms.
+func TestTimesOfAnOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHanging()
+		c := NewCalls(h, CallOptions{Responsive: func() bool { return true }})
+		answered := func(a *weir.Act) time.Duration {
+			began := time.Now()
+			<-ask(c, a)
+			return time.Since(began)
+		}
+		goOn := h.stop(t, "late")
+		time.AfterFunc(190*time.Millisecond, goOn)
+		if a := act("late:k", 1); answered(a) != 190*time.Millisecond || a.Err != nil || c.Stats().Outages > 0 {
+			t.Errorf("a late reply: %v, %d outages", a.Err, c.Stats().Outages)
+		}
+		goOn = h.stop(t, "out")
+		if d := answered(act("out:k", 1)); d < 200*time.Millisecond || d > 220*time.Millisecond {
+			t.Errorf("the first caller was answered after %v", d)
+		}
+		if d := answered(act("out:k", 1)); d > 0 {
+			t.Errorf("a later caller was answered after %v", d)
+		}
+		time.Sleep(time.Minute)
+		goOn()
+		if time.Sleep(300 * time.Millisecond); c.Stats().Unreachable > 0 {
+			t.Error("still unreachable")
+		}
+		if err := c.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestOutageOfOneOfSeveral: an act of two nodes is answered when one goes out, and keeps
 // no lane from acts of two others.
 func TestOutageOfOneOfSeveral(t *testing.T) {

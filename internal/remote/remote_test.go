@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -595,4 +596,33 @@ func TestSettlingSurvivesAPanic(t *testing.T) {
 	if n := used(t, store, "k", limit); n != 7 || panics.Load() != 3 {
 		t.Errorf("%d charged after %d panics", n, panics.Load()-1)
 	}
+}
+
+// TestReconcilingLeavesTheStoreItsTime: recording what was granted in an outage takes a fifth of
+// the store's time.
+func TestReconcilingLeavesTheStoreItsTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const each = 10 * time.Millisecond // of a call
+		store := newFlaky(nil)
+		var began []time.Time
+		slow := acts.TakerFunc(func(ctx context.Context, all []*weir.Act) {
+			if all[0].Kind == acts.KindRecord && store.err.Load() == nil {
+				began = append(began, time.Now())
+				time.Sleep(each)
+			}
+			store.Take(ctx, all)
+		})
+		taker := wrap(t, slow, remote.Options{Calls: remote.CallOptions{Responsive: responsive}})
+		openUp(t, taker, store, weir.ErrNotApplied)
+		for i := range 1000 {
+			take(taker, weir.Charge{Key: fmt.Sprint(i), Limit: perHour, Cost: 1})
+		}
+		store.fail(nil)
+		eventually(t, "recorded", func() bool { return taker.Stats().Outstanding == 0 })
+		last := len(began) - 1
+		if took := began[last].Sub(began[0]); last < 10 || took < 5*each*time.Duration(last) {
+			t.Errorf("%d calls in %v", last+1, took)
+		}
+	})
 }
