@@ -156,35 +156,25 @@ func slow(d time.Duration) func(*world) {
 	}
 }
 
-func stall(w *world) { stallFor(struck)(w) }
-
-// stallFor holds all requests on their way, then lets them go on to Redis.
-func stallFor(d time.Duration) func(*world) {
-	return func(w *world) { w.stall(d) }
-}
-
-func (w *world) stall(d time.Duration) {
+// stall holds all requests on their way, then lets them go on to Redis.
+func stall(w *world) {
 	healed := make(chan struct{})
 	hold := func([]byte) testserver.Fault { <-healed; return testserver.Pass }
 	w.proxied.Store(&hold)
 	time.Sleep(5 * time.Millisecond) // for those that had passed
 	back := w.history.absent()
-	time.Sleep(d)
+	time.Sleep(struck)
 	back()
 	w.proxied.Store(&calm)
 	close(healed)
 }
 
-func suspend(w *world) { suspendFor(struck)(w) }
-
-func suspendFor(d time.Duration) func(*world) {
-	return func(w *world) {
-		w.server.Pause()
-		back := w.history.absent()
-		time.Sleep(d)
-		back()
-		w.server.Resume()
-	}
+func suspend(w *world) {
+	w.server.Pause()
+	back := w.history.absent()
+	time.Sleep(struck)
+	back()
+	w.server.Resume()
 }
 
 // paused has Redis keep everybody waiting, administrators too, for a while longer
@@ -197,16 +187,12 @@ func paused(w *world) {
 	w.do([]any{"ping"})
 }
 
-func killed(w *world) { killFor(struck / 5)(w) }
-
-func killFor(d time.Duration) func(*world) {
-	return func(w *world) {
-		w.server.Kill()
-		back := w.history.absent()
-		time.Sleep(d)
-		back()
-		w.server.Restart()
-	}
+func killed(w *world) {
+	w.server.Kill()
+	back := w.history.absent()
+	time.Sleep(struck / 5)
+	back()
+	w.server.Restart()
 }
 
 func forgotten(w *world) {

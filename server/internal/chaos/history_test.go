@@ -41,9 +41,8 @@ type op struct {
 	id        string
 	cost      int64
 	call, ret int64 // ns since the history began
-	took      time.Duration
-	tries     int  // with an id
-	doubt     bool // a try before the last one may have been charged
+	tries     int   // with an id
+	doubt     bool  // a try before the last one may have been charged
 	outcome   outcome
 	weir.Decision
 	err error
@@ -174,9 +173,7 @@ func (h *history) ask(ctx context.Context, taker weir.Taker, o op) op {
 	if o.call == 0 {
 		o.call = h.now()
 	}
-	began := time.Now()
 	taker.Take(ctx, []*weir.Act{a})
-	o.took = time.Since(began)
 	o.ret, o.outcome, o.err = h.now(), outcomeOf(a), a.Err
 	if o.outcome <= refused {
 		o.Decision = a.Decisions[0]

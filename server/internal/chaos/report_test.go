@@ -130,12 +130,11 @@ func brief(text string) string {
 }
 
 // A control is how late this machine wakes a goroutine that does nothing else: what
-// is subtracted from times before they are judged.
+// explains outages and errors that Weir does not.
 type control struct {
 	stop    chan struct{}
 	stopped chan struct{}
-	mu      sync.Mutex // guards late
-	late    []time.Duration
+	late    time.Duration // the worst delay
 }
 
 func startControl() *control {
@@ -151,26 +150,15 @@ func startControl() *control {
 			}
 			slept := time.Now()
 			time.Sleep(nap)
-			c.mu.Lock()
-			c.late = append(c.late, time.Since(slept)-nap)
-			c.mu.Unlock()
+			c.late = max(c.late, time.Since(slept)-nap)
 		}
 	}()
 	return c
-}
-
-// percentile returns how long so many in a hundred delays were at most, until now.
-func (c *control) percentile(part int) time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	late := append(slices.Clone(c.late), 0)
-	slices.Sort(late)
-	return late[len(late)*part/100]
 }
 
 // end returns the worst delay that there was.
 func (c *control) end() time.Duration {
 	close(c.stop)
 	<-c.stopped
-	return slices.Max(append(c.late, 0))
+	return c.late
 }

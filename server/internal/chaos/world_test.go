@@ -51,7 +51,6 @@ type world struct {
 	links    map[*subject]*link
 	history  *history
 	back     comeback
-	settled  func() bool // whether there is nothing more to wait for; nil: always
 
 	proxied atomic.Pointer[func([]byte) testserver.Fault]
 	clock   *steppedClock // nil unless the makeup has it
@@ -222,8 +221,7 @@ func (w *world) load(rounds int, strike func(*world)) {
 // recover waits until everybody was granted something again, or too long: a client
 // of Redis that could not connect tries again once a second.
 func (w *world) recover() {
-	through := func() bool { return w.back.missing(w.ask) == "" && (w.settled == nil || w.settled()) }
-	for deadline := time.Now().Add(w.recovery); !through() && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(w.recovery); w.back.missing(w.ask) != "" && time.Now().Before(deadline); {
 		time.Sleep(lead / 10)
 	}
 }
