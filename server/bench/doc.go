@@ -3,5 +3,4 @@
 //
 //	go test -bench Redis/hot -benchtime 2s
 //	go test -bench 'Bytes|State' -benchtime 100000x
-//	go test -bench Calls -v
 package bench
