@@ -20,23 +20,13 @@ import (
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
-// buildDir is a folder for what tests build once.
-var buildDir string
-
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
+func TestMain(m *testing.M) {
 	flag.Parse()
-	err := flag.Set("test.parallel", "8") // most tests wait for Redis
-	if err != nil {
+	if err := flag.Set("test.parallel", "8"); err != nil { // most tests wait for Redis
 		panic(err)
 	}
 	flag.Parse() // what the command line says wins
-	if buildDir, err = os.MkdirTemp("", "weir-build-"); err != nil {
-		panic(err)
-	}
-	defer os.RemoveAll(buildDir)
-	return m.Run()
+	os.Exit(m.Run())
 }
 
 func TestStore(t *testing.T) {

@@ -23,7 +23,7 @@ type steppedClock struct {
 
 // shim builds once what stands between Redis and the clock.
 var shim = sync.OnceValues(func() (string, error) {
-	source, path := filepath.Join("..", "..", "..", "internal", "redisstore", "testdata", "clockshim.c"), filepath.Join(buildDir, "clockshim.so")
+	source, path := filepath.Join("testdata", "clockshim.c"), filepath.Join(buildDir, "clockshim.so")
 	out, err := exec.Command("cc", "-O2", "-shared", "-fPIC", "-o", path, source, "-ldl").CombinedOutput()
 	if err != nil {
 		os.Stderr.Write(out)
