@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -54,22 +53,7 @@ func (a *answers) of(status int) prometheus.Counter {
 }
 
 // Method returns the counters of a gRPC method.
-func (m *Metrics) Method(name string) *Method {
-	if known := m.methods.Load(); known != nil && (*known)[name] != nil {
-		return (*known)[name]
-	}
-	m.adding.Lock()
-	defer m.adding.Unlock()
-	all := map[string]*Method{}
-	if known := m.methods.Load(); known != nil {
-		all = maps.Clone(*known)
-	}
-	if all[name] == nil {
-		all[name] = &Method{metrics: m, name: name}
-	}
-	m.methods.Store(&all)
-	return all[name]
-}
+func (m *Metrics) Method(name string) *Method { return &Method{metrics: m, name: name} }
 
 // A Method counts the calls of a gRPC method. It is safe for concurrent use.
 type Method struct {

@@ -8,8 +8,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -48,8 +46,6 @@ type Metrics struct {
 	failed    *prometheus.CounterVec
 	requests  *prometheus.CounterVec
 	calls     *prometheus.CounterVec
-	methods   atomic.Pointer[map[string]*Method] // of calls, by full name
-	adding    sync.Mutex                         // to methods
 	failures  *prometheus.CounterVec
 	callers   *prometheus.CounterVec
 	names     names // of callers
