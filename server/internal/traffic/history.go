@@ -103,25 +103,12 @@ func (r *Recorder) keep(at time.Time) {
 // forget starts the history again with the counts from now on.
 func (r *Recorder) forget() {
 	r.history.last = 0
-	r.history.called.forget()
-	for _, t := range r.table.Load().tallies {
-		t.timing.forget()
-		for d := range t.steps {
-			for _, s := range t.steps[d] {
-				s.forget()
-			}
-		}
-	}
-	for _, p := range r.table.Load().parts {
-		p.steps.forget()
+	for _, kept := range r.history.kept(r.table.Load()) {
+		kept.forget()
 	}
 }
 
-func (s *steps) forget() {
-	if s != nil {
-		s.rings = newRings[uint32]()
-	}
-}
+func (s *steps) forget() { s.rings = newRings[uint32]() }
 
 func (t *tally) keep(h *history, now int64) {
 	for d := range t.counts {
@@ -150,28 +137,31 @@ func (h *history) keep(to **steps, count *atomic.Uint64, now int64) {
 }
 
 // keepOnly counts the series again, once some are gone.
-func (h *history) keepOnly(t *table) {
-	h.series = 0
+func (h *history) keepOnly(t *table) { h.series = len(h.kept(t)) }
+
+// kept returns the series of a table that have begun.
+func (h *history) kept(t *table) (all []interface{ forget() }) {
 	if h.called != nil {
-		h.series++
+		all = append(all, h.called)
 	}
 	for _, tally := range t.tallies {
 		if tally.timing != nil {
-			h.series++
+			all = append(all, tally.timing)
 		}
 		for d := range tally.steps {
-			for s := range tally.steps[d] {
-				if tally.steps[d][s] != nil {
-					h.series++
+			for _, s := range tally.steps[d] {
+				if s != nil {
+					all = append(all, s)
 				}
 			}
 		}
 	}
 	for _, p := range t.parts {
 		if p.steps != nil {
-			h.series++
+			all = append(all, p.steps)
 		}
 	}
+	return all
 }
 
 // A Series is how often a limit reached one decision, over time.

@@ -104,11 +104,7 @@ func (t *timing) add(resolution int, grown *[buckets]uint32, now int64) {
 	*t.at(resolution, now) = quantilesOf(within)
 }
 
-func (t *timing) forget() {
-	if t != nil {
-		*t = timing{rings: newRings[quantiles](), seen: t.seen}
-	}
-}
+func (t *timing) forget() { *t = timing{rings: newRings[quantiles](), seen: t.seen} }
 
 // latencies returns the steps of one resolution up to the last whole one before end.
 func (t *timing) latencies(resolution int, points, end int64) []Latency {
