@@ -1,9 +1,12 @@
 package compare
 
 import (
+	"strings"
 	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/weirlimit/weir/server/internal/config"
 )
 
 // The reasons of differences.
@@ -74,17 +77,7 @@ func refused(code rlsv3.RateLimitResponse_Code) bool {
 
 // windowOf returns the length of a limit's window, 0 without one.
 func windowOf(l *rlsv3.RateLimitResponse_RateLimit) time.Duration {
-	const day = 24 * time.Hour
-	unit := map[rlsv3.RateLimitResponse_RateLimit_Unit]time.Duration{
-		rlsv3.RateLimitResponse_RateLimit_SECOND: time.Second,
-		rlsv3.RateLimitResponse_RateLimit_MINUTE: time.Minute,
-		rlsv3.RateLimitResponse_RateLimit_HOUR:   time.Hour,
-		rlsv3.RateLimitResponse_RateLimit_DAY:    day,
-		rlsv3.RateLimitResponse_RateLimit_WEEK:   7 * day,
-		rlsv3.RateLimitResponse_RateLimit_MONTH:  30 * day,
-		rlsv3.RateLimitResponse_RateLimit_YEAR:   365 * day,
-	}[l.GetUnit()]
-	return unit * time.Duration(multiplierOf(l))
+	return config.UnitLength(strings.ToLower(l.GetUnit().String())) * time.Duration(multiplierOf(l))
 }
 
 // multiplierOf returns the number of units in a window.

@@ -29,6 +29,9 @@ var units = map[string]time.Duration{
 	"week": 7 * day, "month": 30 * day, "year": 365 * day,
 }
 
+// UnitLength returns the length of one of envoyproxy/ratelimit's units by its name; 0 for others.
+func UnitLength(name string) time.Duration { return units[name] }
+
 var unitNames = slices.SortedFunc(maps.Keys(units), func(a, b string) int { return cmp.Compare(units[a], units[b]) })
 
 var anchors = []string{weir.AnchorEpoch: "epoch", weir.AnchorFirst: "first"}
