@@ -69,6 +69,10 @@ func (v *view) chart(r *traffic.Recorder) *chart {
 		skip = min(max(0, int((v.sent-c.Start)/step)+1), w.Points)
 	}
 	c.Start += int64(skip) * step
+	for d := traffic.Granted; d <= traffic.Failed; d++ {
+		*c.of(d) = make([]uint32, w.Points-skip)
+	}
+	c.P50, c.P99 = []int64{}, []int64{}
 	v.sent = w.Start.Unix() + int64(w.Points-1)*step
 	for i := range w.Series {
 		if s := &w.Series[i]; v.rule == "" && !s.Trial || v.wants(s.Domain, s.Rule, s.Trial) {
@@ -83,7 +87,6 @@ func (v *view) chart(r *traffic.Recorder) *chart {
 		c.P50 = append(c.P50, l.P50.Nanoseconds())
 		c.P99 = append(c.P99, l.P99.Nanoseconds())
 	}
-	c.fill(w.Points - skip)
 	return c
 }
 
@@ -114,18 +117,4 @@ func decider(d traffic.Decision, source weir.Source) string {
 		return undecided
 	}
 	return source.String()
-}
-
-// fill completes empty lists with zeros.
-func (c *chart) fill(points int) {
-	for _, line := range []*[]uint32{&c.Granted, &c.Refused, &c.NotCharged, &c.ShadowRefused, &c.Failed} {
-		if *line == nil {
-			*line = make([]uint32, points)
-		}
-	}
-	for _, line := range []*[]int64{&c.P50, &c.P99} {
-		if *line == nil {
-			*line = make([]int64, points)
-		}
-	}
 }
