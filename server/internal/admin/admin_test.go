@@ -58,10 +58,7 @@ type desk struct {
 
 func open(t *testing.T, change func(*Options)) *desk {
 	t.Helper()
-	set, err := rules.Parse("shop.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := rules.MustParse("shop.yaml", text)
 	clock := storetest.NewClock()
 	d := &desk{t: t, clock: clock, set: set}
 	d.taker = override.Wrap(memstore.New(memstore.Options{Now: clock.Now}), override.Options{Now: clock.Now, Max: 3})
@@ -74,6 +71,15 @@ func open(t *testing.T, change func(*Options)) *desk {
 		change(&o)
 	}
 	d.Handler = New(o)
+	return d
+}
+
+// openRules is open with other rules.
+func openRules(t *testing.T, text string) *desk {
+	t.Helper()
+	set := rules.MustParse("shop.yaml", text)
+	d := open(t, func(o *Options) { o.Rules = func() *rules.Set { return set } })
+	d.set = set
 	return d
 }
 

@@ -36,17 +36,6 @@ descriptors:
     shares: {requests_per_unit: 1000, unit: hour, burst: 200, headroom: 60, guarantee: {web: 300, ads: 500}}
 `
 
-func openShared(t *testing.T) *desk {
-	t.Helper()
-	set, err := rules.Parse("shop.yaml", []byte(shared))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := open(t, func(o *Options) { o.Rules = func() *rules.Set { return set } })
-	d.set = set
-	return d
-}
-
 // used returns what was charged to a budget.
 func (d *desk) used(budget string) string {
 	d.t.Helper()
@@ -59,7 +48,7 @@ func (d *desk) used(budget string) string {
 // TestBudgetOfShares overrides, resets and shows the budget of all teams without naming one.
 func TestBudgetOfShares(t *testing.T) {
 	t.Parallel()
-	d := openShared(t)
+	d := openRules(t, shared)
 	if !d.take("team=new", 140) || d.take("team=new", 100) {
 		t.Fatal("140 and 100 of 152 units that are lent")
 	}
@@ -82,7 +71,7 @@ func TestWholeRules(t *testing.T) {
 		"tenant=evil": "tenant=good", "both=evil": "both=good", "plain=evil": "plain=good", "user=evil": "user=good",
 		"team=ads": "team=web", "team=new": "team=other",
 	} {
-		d := openShared(t)
+		d := openRules(t, shared)
 		if !d.take(caller, 1) {
 			t.Fatalf("%s: refused at first", caller)
 		}
@@ -123,12 +112,9 @@ func TestWholeRules(t *testing.T) {
 // in force.
 func TestBlockSurvivesAGuarantee(t *testing.T) {
 	t.Parallel()
-	d := openShared(t)
+	d := openRules(t, shared)
 	d.change(http.StatusOK, "block", "team=new", "")
-	set, err := rules.Parse("shop.yaml", []byte(strings.Replace(shared, "ads: 500", "new: 500", 1)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := rules.MustParse("shop.yaml", strings.Replace(shared, "ads: 500", "new: 500", 1))
 	if *d.set = *set; d.take("team=new", 1) {
 		t.Error("granted")
 	}
@@ -138,7 +124,7 @@ func TestBlockSurvivesAGuarantee(t *testing.T) {
 // is refused if it would change nothing.
 func TestOneAlternative(t *testing.T) {
 	t.Parallel()
-	d := openShared(t)
+	d := openRules(t, shared)
 	if body := d.change(http.StatusOK, "block", "user=1", `,"name":"free"`); !strings.Contains(body, `"alternative": 1`) || !d.take("user=1", 1) {
 		t.Errorf("the first is blocked: %s", body)
 	}
@@ -164,7 +150,7 @@ func TestOneAlternative(t *testing.T) {
 // cost of the others.
 func TestGuaranteesAreNotRaised(t *testing.T) {
 	t.Parallel()
-	d := openShared(t)
+	d := openRules(t, shared)
 	const named = `,"name":"team=ads guaranteed"`
 	for _, limit := range []string{"5000/hour burst 190", "501/hour burst 30", "500/hour burst 31", "500/hour", "9/min burst 9"} {
 		if body := d.change(http.StatusConflict, "override", "team=ads", `,"limit":"`+limit+`"`); !strings.Contains(body, `"guaranteed"`) || !strings.Contains(body, "want at most 500/h burst 30") {
@@ -218,7 +204,7 @@ func TestGetAlternatives(t *testing.T) {
 		{[]string{"team=new 152"}, "team=ads", 1, 1, true},
 		{[]string{"team=new 152"}, "team=other", 1, 0, false},
 	} {
-		d := openShared(t)
+		d := openRules(t, shared)
 		for _, taken := range c.before {
 			var entry string
 			var cost int64
@@ -238,7 +224,7 @@ func TestGetAlternatives(t *testing.T) {
 			t.Errorf("%v: a take is granted: %v", c, took)
 		}
 	}
-	d := openShared(t)
+	d := openRules(t, shared)
 	if got := d.get("user=a", 1).Limits[1].Explanation; !strings.HasPrefix(got, "shop/user day, alternative 2 (shop.yaml:") {
 		t.Error(got)
 	}

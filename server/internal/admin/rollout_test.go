@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-
-	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 const rollout = `
@@ -18,21 +16,10 @@ descriptors:
   - {key: most, rate_limit: *one, enforce: 99.99%}
 `
 
-func openRollout(t *testing.T) *desk {
-	t.Helper()
-	set, err := rules.Parse("shop.yaml", []byte(rollout))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := open(t, func(o *Options) { o.Rules = func() *rules.Set { return set } })
-	d.set = set
-	return d
-}
-
 // TestTrialIsLookedAt: it is told beside what refuses, and does not speak for it.
 func TestTrialIsLookedAt(t *testing.T) {
 	t.Parallel()
-	d := openRollout(t)
+	d := openRules(t, rollout)
 	d.take("user=1", 1)
 	answer := d.get("user=1", 1)
 	if !answer.Passes || len(answer.Limits) != 2 {
@@ -51,7 +38,7 @@ func TestTrialIsLookedAt(t *testing.T) {
 // counted.
 func TestTrialIsNotOverridden(t *testing.T) {
 	t.Parallel()
-	d := openRollout(t)
+	d := openRules(t, rollout)
 	d.take("user=1", 1)
 	if got := d.change(http.StatusOK, "block", "user=1", ""); strings.Contains(got, "next") {
 		t.Errorf("blocked: %s", got)
@@ -63,7 +50,7 @@ func TestTrialIsNotOverridden(t *testing.T) {
 
 func TestEnforceIsTold(t *testing.T) {
 	t.Parallel()
-	d := openRollout(t)
+	d := openRules(t, rollout)
 	for range 2 {
 		d.take("none=1", 1)
 		d.take("most=1", 1)

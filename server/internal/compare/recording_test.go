@@ -139,12 +139,8 @@ func newService(t *testing.T, now func() time.Time) *rls.Service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := rules.Parse("edge.yaml", text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := rls.New(rls.Options{Rules: func() *rules.Set { return set }, Taker: memstore.New(memstore.Options{Now: now}), Now: now})
-	return s
+	set := rules.MustParse("edge.yaml", string(text))
+	return rls.New(rls.Options{Rules: func() *rules.Set { return set }, Taker: memstore.New(memstore.Options{Now: now}), Now: now})
 }
 
 // A replay answers each call with the next recorded answer.

@@ -33,7 +33,7 @@ func TestBudgetsAreBounded(t *testing.T) {
 			all = append(all, traffic.Class{Domain: "d", Budget: fmt.Sprintf("b%02d", budget), Rule: fmt.Sprintf("r%02d", rule), Units: []uint32{uint32(budget), uint32(rule)}})
 		}
 	}
-	got, left := dashboard.Budgets(all, parse(t, classes))
+	got, left := dashboard.Budgets(all, rules.MustParse("rules.yaml", classes))
 	if len(got) != 12 || left != 28 {
 		t.Fatalf("%d budgets, %d more", len(got), left)
 	}
@@ -58,15 +58,6 @@ descriptors:
   - key: team
     shares: {requests_per_unit: 100, unit: second, burst: 40, headroom: 16, guarantee: {ads: 50, web: 30}}
 `
-
-func parse(t *testing.T, text string) *rules.Set {
-	t.Helper()
-	set, err := rules.Parse("rules.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set
-}
 
 // TestBudgetParts: the page gets what each class was guaranteed and borrowed, in the order
 // of the chart, with the rate that they share.
@@ -104,7 +95,7 @@ func TestBudgetParts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, _ := dashboard.Budgets(test.classes, parse(t, test.rules))
+			got, _ := dashboard.Budgets(test.classes, rules.MustParse("rules.yaml", test.rules))
 			if diff := cmp.Diff([]string{test.want}, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

@@ -25,10 +25,7 @@ func (s *sink) serve(h http.Handler, r *http.Request) { s.reset(); h.ServeHTTP(s
 // the context, the keys, the headers. They are 4 and 16; the race
 // detector has pools forget at random what they hold, which is what the rest is for.
 func TestAuthAllocates(t *testing.T) {
-	set, err := rules.Parse("shop.yaml", []byte(testRules))
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := rules.MustParse("shop.yaml", testRules)
 	for name, c := range map[string]struct {
 		decision weir.Decision
 		status   int

@@ -80,10 +80,7 @@ func handler(t testing.TB, o Options) http.Handler {
 // handlerOf is handler with rules of the test's own.
 func handlerOf(t testing.TB, text string, o Options) http.Handler {
 	t.Helper()
-	set, err := rules.Parse("shop.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := rules.MustParse("shop.yaml", text)
 	o.Rules = func() *rules.Set { return set }
 	h := New(o)
 	if _, measured := t.(*testing.B); measured {

@@ -45,7 +45,7 @@ type fixture struct {
 
 func newFixture(tb testing.TB, text string) *fixture {
 	tb.Helper()
-	f := &fixture{set: parse(tb, text)}
+	f := &fixture{set: rules.MustParse("test.yaml", text)}
 	var err error
 	if f.recorder, err = traffic.New(f.set, traffic.Options{}); err != nil {
 		tb.Fatal(err)
@@ -57,15 +57,6 @@ func newFixture(tb testing.TB, text string) *fixture {
 		Taker: observe.Wrap(store, observe.Options{Observer: f.FrontEnd("rls")}),
 	})
 	return f
-}
-
-func parse(tb testing.TB, text string) *rules.Set {
-	tb.Helper()
-	set, err := rules.Parse("test.yaml", []byte(text))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return set
 }
 
 // ask asks for a descriptor that is written key=value,key=value.
@@ -227,7 +218,7 @@ func TestSeriesVanishWithTheirRules(t *testing.T) {
 	f := newFixture(t, "domain: d\ndescriptors:\n"+first+second)
 	f.ask(t, "d", "a=1", 1)
 	f.ask(t, "d", "b=1", 1)
-	f.set = parse(t, "domain: d\ndescriptors:\n"+second)
+	f.set = rules.MustParse("test.yaml", "domain: d\ndescriptors:\n"+second)
 	f.recorder.Follow(f.set)
 	f.Follow(f.set)
 	f.ask(t, "d", "b=1", 1)

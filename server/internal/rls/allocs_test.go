@@ -16,10 +16,7 @@ import (
 // TestHandlerAllocates bounds what a request of three descriptors costs besides the
 // transport: the text of its message, the context, the keys, the answer and the messages that it is made of.
 func TestHandlerAllocates(t *testing.T) {
-	set, err := rules.Parse("d.yaml", []byte(theirs))
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := rules.MustParse("d.yaml", theirs)
 	s := rls.New(rls.Options{Rules: func() *rules.Set { return set }, Taker: memstore.New(memstore.Options{})})
 	m := &rlsv3.RateLimitRequest{Domain: "d", Descriptors: []*ratelimitv3.RateLimitDescriptor{
 		{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "most", Value: "10.0.0.1"}}},

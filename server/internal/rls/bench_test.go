@@ -38,10 +38,7 @@ func BenchmarkDecideLongest(b *testing.B) {
 }
 
 func BenchmarkDecide(b *testing.B) {
-	set, err := rules.Parse("d.yaml", []byte(theirs))
-	if err != nil {
-		b.Fatal(err)
-	}
+	set := rules.MustParse("d.yaml", theirs)
 	s := rls.New(rls.Options{Rules: func() *rules.Set { return set }, Taker: memstore.New(memstore.Options{})})
 	req := &rls.Request{Domain: "d", Descriptors: []rls.Descriptor{
 		{Entries: []rules.Entry{{Key: "most", Value: "10.0.0.1"}}},

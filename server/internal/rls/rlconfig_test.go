@@ -14,7 +14,7 @@ import (
 
 func TestConfig(t *testing.T) {
 	t.Parallel()
-	set, err := rules.Parse("rules.yaml", []byte(`
+	set := rules.MustParse("rules.yaml", `
 domain: mongo_cps
 descriptors:
   - key: database
@@ -32,10 +32,7 @@ descriptors:
     rate_limits:
       - {algorithm: sliding_log, requests_per_unit: 1, unit: minute}
       - {algorithm: fixed_window, requests_per_unit: 9, unit: hour}
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
+`)
 	service := rls.New(rls.Options{Rules: func() *rules.Set { return set }, Taker: memstore.New(memstore.Options{})})
 	answer := httptest.NewRecorder()
 	service.Config().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/rlconfig", nil))

@@ -42,10 +42,7 @@ func newBench(t *testing.T, yaml string, mode rls.Mode) *bench {
 
 func newService(t testing.TB, yaml string, o rls.Options) *rls.Service {
 	t.Helper()
-	set, err := rules.Parse("d.yaml", []byte(yaml))
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := rules.MustParse("d.yaml", yaml)
 	if o.Rules == nil {
 		o.Rules = func() *rules.Set { return set }
 	}

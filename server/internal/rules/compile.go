@@ -103,30 +103,28 @@ func Parse(name string, text []byte) (*Set, error) {
 	return Compile([]*config.Domain{domain})
 }
 
+// MustParse is Parse for rules that are compiled in. It panics if they have mistakes.
+func MustParse(name, text string) *Set {
+	set, err := Parse(name, []byte(text))
+	if err != nil {
+		panic(err)
+	}
+	return set
+}
+
 //go:embed demo.yaml
-var demoYAML []byte
+var demoYAML string
 
 //go:embed models.yaml
-var modelsYAML []byte
+var modelsYAML string
 
 var (
 	// Demo returns the rules of the domain "demo", to try a server without a file.
-	Demo = builtIn("demo.yaml", demoYAML)
+	Demo = sync.OnceValue(func() *Set { return MustParse("demo.yaml", demoYAML) })
 	// DemoModels returns the rules of the domain "llm", to try a proxy for language models
 	// without a file.
-	DemoModels = builtIn("models.yaml", modelsYAML)
+	DemoModels = sync.OnceValue(func() *Set { return MustParse("models.yaml", modelsYAML) })
 )
-
-// builtIn returns a function that reads a file of the program when it is first called.
-func builtIn(name string, text []byte) func() *Set {
-	return sync.OnceValue(func() *Set {
-		set, err := Parse(name, text)
-		if err != nil {
-			panic(err) // The text is compiled in, and the tests read it.
-		}
-		return set
-	})
-}
 
 // ErrNotLoaded is the error of requests before the first rules have arrived.
 var ErrNotLoaded = errors.New("no rate limit configuration loaded")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/server/internal/traffic"
 )
 
@@ -16,7 +17,7 @@ import (
 // also over time, and stay counted through a reload. The log has the budget beside the rule.
 func TestAlternatives(t *testing.T) {
 	t.Parallel()
-	const rules = `
+	const text = `
 domain: shop
 budgets: {m: {algorithm: gcra, requests_per_unit: 100, unit: day}}
 descriptors:
@@ -28,7 +29,7 @@ descriptors:
   - {key: plain, rate_limit: {budget: m}}
 `
 	synctest.Test(t, func(t *testing.T) {
-		f, log := logged(t, rules)
+		f, log := logged(t, text)
 		f.take(t, "team", "ads", 20)  // all that is guaranteed at once
 		f.take(t, "team", "ads", 7)   // borrowed
 		f.take(t, "team", "new", 5)   // without a guarantee
@@ -51,7 +52,7 @@ descriptors:
 			if diff := cmp.Diff(want, f.BudgetUsage()); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", when, diff)
 			}
-			f.Follow(parse(t, rules))
+			f.Follow(rules.MustParse("shop.yaml", text))
 		}
 		if got := log.after(2500 * time.Millisecond); len(got) != 1 || !strings.Contains(got[0], "rule=team ") || !strings.Contains(got[0], "budget=team") {
 			t.Errorf("logged %q", got)
@@ -70,7 +71,7 @@ descriptors:
 			t.Errorf("history (-want +got):\n%s", diff)
 		}
 		// Nothing of a budget that is gone stays.
-		f.Follow(parse(t, "domain: shop\ndescriptors:\n  - {key: team, rate_limit: {name: team=ads, algorithm: gcra, requests_per_unit: 10, unit: day}}\n"))
+		f.Follow(rules.MustParse("shop.yaml", "domain: shop\ndescriptors:\n  - {key: team, rate_limit: {name: team=ads, algorithm: gcra, requests_per_unit: 10, unit: day}}\n"))
 		if all, classes := f.BudgetUsage(), f.History(5*time.Second).Classes; len(all)+len(classes) != 0 {
 			t.Errorf("after the budget is gone: %v, %v", all, classes)
 		}

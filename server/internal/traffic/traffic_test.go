@@ -52,21 +52,12 @@ type fixture struct {
 
 func newFixture(tb testing.TB, text string, o traffic.Options) *fixture {
 	tb.Helper()
-	set := parse(tb, text)
+	set := rules.MustParse("shop.yaml", text)
 	r, err := traffic.New(set, o)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return &fixture{r, set, observe.Wrap(memstore.New(memstore.Options{}), observe.Options{Observer: r})}
-}
-
-func parse(tb testing.TB, text string) *rules.Set {
-	tb.Helper()
-	set, err := rules.Parse("shop.yaml", []byte(text))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return set
 }
 
 func (f *fixture) take(tb testing.TB, key, value string, cost int64) {
@@ -183,7 +174,7 @@ func TestFollow(t *testing.T) {
 	f.take(t, "user", "a", 1)
 	f.take(t, "watched", "a", 1)
 	before := f.set
-	f.set = parse(t, "domain: shop\ndescriptors:\n  - key: user\n    rate_limit: {requests_per_unit: 9, unit: minute, algorithm: gcra}\n")
+	f.set = rules.MustParse("shop.yaml", "domain: shop\ndescriptors:\n  - key: user\n    rate_limit: {requests_per_unit: 9, unit: minute, algorithm: gcra}\n")
 	f.Follow(f.set)
 	f.take(t, "user", "a", 1)
 	// An act that was planned before and is decided now.
