@@ -12,12 +12,16 @@ import (
 	"testing"
 	"time"
 
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/google/go-cmp/cmp"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
@@ -62,13 +66,16 @@ func newFixture(tb testing.TB, text string) *fixture {
 // ask asks for a descriptor that is written key=value,key=value.
 func (f *fixture) ask(tb testing.TB, domain, descriptor string, hits uint64) {
 	tb.Helper()
-	var d rls.Descriptor
-	d.HitsAddend = &hits
+	d := &ratelimitv3.RateLimitDescriptor{HitsAddend: wrapperspb.UInt64(hits)}
 	for e := range strings.SplitSeq(descriptor, ",") {
 		key, value, _ := strings.Cut(e, "=")
-		d.Entries = append(d.Entries, rules.Entry{Key: key, Value: value})
+		d.Entries = append(d.Entries, &ratelimitv3.RateLimitDescriptor_Entry{Key: key, Value: value})
 	}
-	if _, err := f.service.Decide(context.Background(), &rls.Request{Domain: domain, Descriptors: []rls.Descriptor{d}}); err != nil {
+	raw, err := proto.Marshal(&rlsv3.RateLimitRequest{Domain: domain, Descriptors: []*ratelimitv3.RateLimitDescriptor{d}})
+	if err == nil {
+		_, err = f.service.Answer(context.Background(), nil, raw, nil)
+	}
+	if err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -187,7 +194,7 @@ func TestClientsMakeNoSeries(t *testing.T) {
 	before := series(f.scrape(t))
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 100_000 {
-		f.ask(t, "d", fmt.Sprintf("user=%x\xff", random.Uint64()), 1)
+		f.ask(t, "d", fmt.Sprintf("user=%x\x00", random.Uint64()), 1)
 		if random.IntN(10) == 0 {
 			f.ask(t, "d", fmt.Sprintf("k=%x", random.Uint64()), 1)
 			f.ask(t, fmt.Sprint(random.Uint64()), fmt.Sprintf("%x=%x", random.Uint64(), random.Uint64()), 1)

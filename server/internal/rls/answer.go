@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,19 +20,6 @@ type Answer struct {
 	Headers  []Header // to add to the response
 	// Metadata is nil unless the mode asks for it.
 	Metadata map[string]any
-}
-
-// clone returns a copy that shares no memory which is used again.
-func (a *Answer) clone() *Answer {
-	c := *a
-	c.Statuses = slices.Clone(a.Statuses)
-	for i := range c.Statuses {
-		if s := &c.Statuses[i]; s.Limit != nil {
-			limit := *s.Limit
-			s.Limit = &limit
-		}
-	}
-	return &c
 }
 
 // A Header is the name and value of a response header.
@@ -77,9 +63,9 @@ const (
 	never                 // it never refuses
 )
 
-// judge puts the decisions of a plan into the call's answer.
-func (s *Service) judge(req *Request, plan *rules.Plan, c *call) {
-	j := judgement{Answer: &c.answer, call: c}
+// judge puts the decisions of the call's plan into its answer.
+func (s *Service) judge(req *Request, c *call) {
+	j, plan := judgement{Answer: &c.answer, call: c}, c.plan
 	for i := range plan.Applied {
 		a := &plan.Applied[i]
 		if a.Rule.OnTrial || !a.Chosen() {

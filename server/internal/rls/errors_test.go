@@ -18,7 +18,6 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/server/internal/rls"
-	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 const wrongRules = `
@@ -173,8 +172,7 @@ func TestClientLeaves(t *testing.T) {
 			}
 			a.Decisions[0].Outcome = weir.Granted
 		})})
-		req := &rls.Request{Domain: "d", Descriptors: []rls.Descriptor{{Entries: []rules.Entry{{Key: "h"}}}}}
-		if _, err := s.Decide(ctx, req); err != nil {
+		if _, err := call(ctx, s, ask(t, "h=1")); err != nil {
 			t.Error(err)
 		}
 	}

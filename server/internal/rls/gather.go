@@ -49,19 +49,19 @@ func (s *Service) Take(ctx context.Context, all []*Planned) {
 // End appends the encoded answer to a request whose acts were taken to b. The error is a
 // status.
 func (s *Service) End(ctx context.Context, p *Planned, b []byte) ([]byte, error) {
-	return s.end(ctx, *p, b)
-}
-
-func (s *Service) end(ctx context.Context, p Planned, b []byte) ([]byte, error) {
 	if err := s.failed(ctx, p.call.plan); err != nil {
 		p.free()
 		return nil, statusOf(err)
 	}
-	var unfit error // metadata
-	s.conclude(&p.message.request, p.call, func(a *Answer) { b, unfit = appendAnswer(b, a) })
+	if s.options.Decided != nil {
+		s.options.Decided(&p.call.asked, p.call.plan)
+	}
+	s.judge(&p.message.request, p.call)
+	p.call.plan.Free()
+	b, err := appendAnswer(b, &p.call.answer)
 	p.free()
-	if unfit != nil {
-		return nil, status.Error(codes.Internal, "the rules' metadata fits no message: "+unfit.Error())
+	if err != nil {
+		return nil, status.Error(codes.Internal, "the rules' metadata fits no message: "+err.Error())
 	}
 	return b, nil
 }
@@ -104,7 +104,7 @@ func (s *Service) alone(ctx context.Context, p Planned, b []byte) ([]byte, error
 		p.free()
 		return nil, statusOf(err)
 	}
-	return s.end(ctx, p, b)
+	return s.End(ctx, &p, b)
 }
 
 // gathers reports whether the acts of a request wait for the store, together with others:

@@ -27,7 +27,7 @@ func (s *Service) Answer(ctx context.Context, call Charger, raw, b []byte) ([]by
 // statusOf returns the status of an error. The words of a store's driver stay in the
 // log; the class says whether the charge was applied.
 func statusOf(err error) error {
-	if forbidden(err) {
+	if e := new(callers.ForbiddenError); errors.As(err, &e) {
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
 	if errors.Is(err, rules.ErrNotLoaded) {
@@ -47,12 +47,6 @@ func statusOf(err error) error {
 		}
 	}
 	return s.Err()
-}
-
-// forbidden reports whether an error says that the caller lacks a permission.
-func forbidden(err error) bool {
-	var e *callers.ForbiddenError
-	return errors.As(err, &e)
 }
 
 func classOf(err error) string {

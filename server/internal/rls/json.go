@@ -1,12 +1,12 @@
 package rls
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"net/http"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
@@ -43,31 +43,25 @@ func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
 		plain(w, http.StatusBadRequest)
 		return
 	}
-	answer, err := s.decideMessage(r.Context(), m)
-	switch {
-	case forbidden(err):
-		http.Error(w, err.Error(), http.StatusForbidden)
-	case isInvalid(err):
+	raw, err := proto.Marshal(m)
+	if err != nil {
+		plain(w, http.StatusInternalServerError)
+		return
+	}
+	answer, err := s.Answer(r.Context(), nil, raw, nil)
+	switch status.Code(err) {
+	case codes.OK:
+		writeJSON(w, answer)
+	case codes.InvalidArgument:
 		plain(w, http.StatusBadRequest)
-	case err != nil:
+	case codes.PermissionDenied:
+		http.Error(w, status.Convert(err).Message(), http.StatusForbidden)
+	case codes.Internal: // the rules' metadata fits no message
+		plain(w, http.StatusInternalServerError)
+	default:
 		w.Header().Set("Retry-After", "1")
 		plain(w, http.StatusServiceUnavailable)
-	default:
-		writeJSON(w, answer)
 	}
-}
-
-// decideMessage answers a message. Its bounds were checked.
-func (s *Service) decideMessage(ctx context.Context, asked *rlsv3.RateLimitRequest) (*Answer, error) {
-	raw, err := proto.Marshal(asked)
-	if err != nil {
-		return nil, err
-	}
-	m := &message{bounds: s.options.Bounds}
-	if err := m.unmarshal(raw); err != nil || m.refused != nil {
-		return nil, cmp.Or(err, m.refused)
-	}
-	return s.Decide(ctx, &m.request)
 }
 
 // refuseBody answers a request whose body could not be read.
@@ -86,21 +80,20 @@ func (s *Service) refuseBody(w http.ResponseWriter, err error) {
 	}
 }
 
-func writeJSON(w http.ResponseWriter, a *Answer) {
-	m := new(rlsv3.RateLimitResponse)
-	body, err := appendAnswer(nil, a)
+// writeJSON answers with an encoded answer, in JSON.
+func writeJSON(w http.ResponseWriter, raw []byte) {
+	answer := new(rlsv3.RateLimitResponse)
+	err := proto.Unmarshal(raw, answer)
+	var body []byte
 	if err == nil {
-		err = proto.Unmarshal(body, m)
-	}
-	if err == nil {
-		body, err = protojson.Marshal(m)
+		body, err = protojson.Marshal(answer)
 	}
 	if err != nil {
 		plain(w, http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if a.Over {
+	if answer.GetOverallCode() == rlsv3.RateLimitResponse_OVER_LIMIT {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}
 	_, _ = w.Write(body)

@@ -3,38 +3,45 @@ package rls_test
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"pgregory.net/rapid"
 
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/server/internal/rls"
-	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 // counters is envoyproxy/ratelimit's whole arithmetic: a number for each text,
 // unit and window, which hits are added to and which is then compared.
 type counters map[string]uint64
 
-func (c counters) status(value string, l rls.Override, hits uint64, now int64) rls.Status {
-	seconds := map[rls.Unit]int64{rls.Second: 1, rls.Minute: 60, rls.Hour: 3600}[l.Unit] * int64(l.Multiplier)
+// A drawn is a limit of a number of units, which are this long.
+type drawn struct {
+	requests   uint32
+	unit       string
+	length     int64 // s
+	multiplier int64
+}
+
+// status is how show writes the status of a descriptor.
+func (c counters) status(value string, l drawn, hits uint64, now int64) string {
+	seconds := l.length * l.multiplier
 	key := fmt.Sprint(value, seconds, now-now%seconds)
-	s := rls.Status{
-		Limit: &rls.CurrentLimit{Requests: l.Requests, Unit: l.Unit, Multiplier: l.Multiplier},
-		Reset: time.Duration(seconds-now%seconds) * time.Second,
-	}
 	// A limit of none is not asked of the store, and counts nothing.
-	if l.Requests > 0 || hits == 0 {
+	if l.requests > 0 || hits == 0 {
 		c[key] += hits
 	}
-	if after := c[key]; after > uint64(l.Requests) || l.Requests == 0 && hits > 0 {
-		s.Over = true
-	} else {
-		s.Remaining = l.Requests - uint32(after)
+	limit := fmt.Sprintf("%d/%s", l.requests, l.unit)
+	if l.multiplier > 1 {
+		limit += fmt.Sprint("*", l.multiplier)
 	}
-	return s
+	reset := time.Duration(seconds-now%seconds) * time.Second
+	if after := c[key]; after > uint64(l.requests) || l.requests == 0 && hits > 0 {
+		return fmt.Sprintf("OVER_LIMIT %s 0 %v", limit, reset)
+	}
+	return fmt.Sprintf("OK %s %d %v", limit, uint64(l.requests)-c[key], reset)
 }
 
 // TestModel asks at random and compares every answer with the model's.
@@ -46,62 +53,46 @@ descriptors:
   - {key: k, rate_limit: {unit: minute, requests_per_unit: 7}}
 `
 	rapid.Check(t, func(r *rapid.T) {
-		clock, model := storetest.NewClock(), counters{}
-		clock.Set(midday)
-		s := newService(t, yaml, rls.Options{Now: clock.Now, Taker: memstore.New(memstore.Options{Now: clock.Now})})
+		b, model := newBench(t, yaml, rls.Mode{}), counters{}
 		for range rapid.IntRange(1, 30).Draw(r, "calls") {
-			clock.Advance(time.Duration(rapid.IntRange(0, 5_000).Draw(r, "ms")) * time.Millisecond)
-			req, want := drawRequest(r, model, clock.Now().Unix())
-			answer, err := s.Decide(t.Context(), req)
+			b.clock.Advance(time.Duration(rapid.IntRange(0, 5_000).Draw(r, "ms")) * time.Millisecond)
+			req, want := drawRequest(t, r, model, b.clock.Now().Unix())
+			answer, err := b.call(req)
 			if err != nil {
 				r.Fatal(err)
 			}
-			if len(answer.Statuses) != len(want) {
-				r.Fatalf("%d answers to %d descriptors", len(answer.Statuses), len(want))
-			}
-			over := false
-			for i, got := range answer.Statuses {
-				over = over || want[i].Over
-				if g, w := plainly(got), plainly(want[i]); g != w {
-					r.Fatalf("descriptor %d of %+v: got %s, want %s", i, req, g, w)
-				}
-			}
-			if answer.Over != over {
-				r.Fatalf("over: %v, want %v", answer.Over, over)
+			if got := show(answer); got != want {
+				r.Fatalf("%v:\n got %s\nwant %s", req, got, want)
 			}
 		}
 	})
 }
 
-// plainly writes a status with the limit that it points to.
-func plainly(s rls.Status) string {
-	return fmt.Sprintf("%v %+v %d %v", s.Over, *s.Limit, s.Remaining, s.Reset)
-}
-
 // drawRequest draws a request and has the model answer it.
-func drawRequest(r *rapid.T, model counters, now int64) (*rls.Request, []rls.Status) {
-	req := &rls.Request{Domain: "d", HitsAddend: rapid.SampledFrom([]uint32{0, 1, 3, math.MaxUint32}).Draw(r, "request's hits")}
-	var want []rls.Status
+func drawRequest(t *testing.T, r *rapid.T, model counters, now int64) (*rlsv3.RateLimitRequest, string) {
+	req := &rlsv3.RateLimitRequest{Domain: "d", HitsAddend: rapid.SampledFrom([]uint32{0, 1, 3, math.MaxUint32}).Draw(r, "request's hits")}
+	want := []string{"OK"}
 	for range rapid.IntRange(1, 4).Draw(r, "descriptors") {
-		value, limit := rapid.SampledFrom([]string{"a", "b", ""}).Draw(r, "value"), rls.Override{Requests: 7, Unit: rls.Minute, Multiplier: 1}
-		d := rls.Descriptor{Entries: []rules.Entry{{Key: "k", Value: value}}}
+		value, limit := rapid.SampledFrom([]string{"a", "b", ""}).Draw(r, "value"), drawn{7, "MINUTE", 60, 1}
+		text := "k=" + value
 		if rapid.Bool().Draw(r, "override") {
+			limit = rapid.SampledFrom([]drawn{{unit: "SECOND", length: 1}, {unit: "MINUTE", length: 60}, {unit: "HOUR", length: 3600}}).Draw(r, "unit")
 			// No limit is wider than the largest, so that a look cannot tell
 			// whether that one is spent or exceeded.
-			limit = rls.Override{
-				Requests:   rapid.SampledFrom([]uint32{0, 1, 4, 10, math.MaxUint32 - 1}).Draw(r, "requests"),
-				Unit:       rapid.SampledFrom([]rls.Unit{rls.Second, rls.Minute, rls.Hour}).Draw(r, "unit"),
-				Multiplier: rapid.SampledFrom([]uint32{1, 2, 7}).Draw(r, "multiplier"),
-			}
-			d.Limit = &limit
+			limit.requests = rapid.SampledFrom([]uint32{0, 1, 4, 10, math.MaxUint32 - 1}).Draw(r, "requests")
+			limit.multiplier = rapid.SampledFrom([]int64{1, 2, 7}).Draw(r, "multiplier")
+			text += fmt.Sprintf(" @%d/%s*%d", limit.requests, limit.unit, limit.multiplier)
 		}
-		hits := uint64(max(1, req.HitsAddend))
+		hits := uint64(max(1, req.GetHitsAddend()))
 		if rapid.Bool().Draw(r, "own hits") {
 			hits = rapid.SampledFrom([]uint64{0, 1, 2, 9, math.MaxUint32}).Draw(r, "hits")
-			d.HitsAddend = &hits
+			text += fmt.Sprint(" +", hits)
 		}
-		req.Descriptors = append(req.Descriptors, d)
-		want = append(want, model.status(value, limit, hits, now))
+		req.Descriptors = append(req.Descriptors, descriptor(t, text))
+		status := model.status(value, limit, hits, now)
+		if want = append(want, status); strings.HasPrefix(status, "OVER") {
+			want[0] = "OVER_LIMIT"
+		}
 	}
-	return req, want
+	return req, strings.Join(want, " | ")
 }

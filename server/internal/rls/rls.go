@@ -1,7 +1,6 @@
 // Package rls answers Envoy's rate limit service. For rules without an algorithm it
-// answers exactly like envoyproxy/ratelimit. [Service.Decide] turns a request into an
-// answer, independent of the transport; [Service.Answer] does so for gRPC's messages and
-// [Service.JSON] for HTTP.
+// answers exactly like envoyproxy/ratelimit. [Service.Answer] turns an encoded request into
+// an encoded answer, independent of the transport; [Service.JSON] does so for HTTP.
 package rls
 
 import (
@@ -95,34 +94,9 @@ func New(o Options) *Service {
 	return &Service{options: o, ends: deadline.NewGroup(o.Timeout)}
 }
 
-// Decide answers a request. An error means that no decision was reached.
-func (s *Service) Decide(ctx context.Context, req *Request) (*Answer, error) {
-	var answer *Answer
-	err := s.decide(ctx, req, func(a *Answer) { answer = a.clone() })
-	return answer, err
-}
-
-// decide passes the answer to a request to use, which must not keep it. It reads the
-// request into [rules.Request], plans it, fits the acts to Envoy's semantics, takes them
-// and judges the decisions.
-func (s *Service) decide(ctx context.Context, req *Request, use func(*Answer)) error {
-	c, err := s.plan(ctx, req)
-	if err != nil {
-		return err
-	}
-	defer c.free()
-	if err := s.take(ctx, c); err != nil {
-		return err
-	}
-	s.conclude(req, c, use)
-	return nil
-}
-
-// plan reads a request and makes the acts that decide it.
+// plan reads a request into [rules.Request] and makes the acts that decide it, fitted to
+// Envoy's semantics.
 func (s *Service) plan(ctx context.Context, req *Request) (*call, error) {
-	if err := s.options.Bounds.CheckDescriptors(len(req.Descriptors)); err != nil {
-		return nil, err
-	}
 	c := newCall(len(req.Descriptors))
 	if err := s.fill(ctx, req, c); err != nil {
 		c.free()
@@ -152,17 +126,6 @@ func (s *Service) fill(ctx context.Context, req *Request, c *call) error {
 		}
 	}
 	return prepare(&c.asked, plan)
-}
-
-// conclude passes the answer to a request whose acts are decided to use.
-func (s *Service) conclude(req *Request, c *call, use func(*Answer)) {
-	if s.options.Decided != nil {
-		s.options.Decided(&c.asked, c.plan)
-	}
-	s.judge(req, c.plan, c)
-	// Not deferred: a store that panics may still use the memory.
-	c.plan.Free()
-	use(&c.answer)
 }
 
 // report logs a failure of the store and returns it.

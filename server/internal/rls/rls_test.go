@@ -27,12 +27,12 @@ var midday = time.Date(2026, 1, 1, 12, 0, 4, 250_000_000, time.UTC)
 
 // bench is a service with a clock that tests move.
 type bench struct {
-	t       *testing.T
+	t       testing.TB
 	clock   *storetest.Clock
 	service *rls.Service
 }
 
-func newBench(t *testing.T, yaml string, mode rls.Mode) *bench {
+func newBench(t testing.TB, yaml string, mode rls.Mode) *bench {
 	t.Helper()
 	b := &bench{t: t, clock: storetest.NewClock()}
 	b.clock.Set(midday)
@@ -69,7 +69,7 @@ type change func(*rlsv3.RateLimitRequest)
 // ask makes a request of the domain d. Descriptors read "user=42,path=/x", with
 // what they ask for themselves behind a space: "+3" charges, "-3" gives back,
 // "@5/MINUTE" and "@5/MINUTE*10" are limits.
-func ask(t *testing.T, descriptors string, changes ...change) *rlsv3.RateLimitRequest {
+func ask(t testing.TB, descriptors string, changes ...change) *rlsv3.RateLimitRequest {
 	t.Helper()
 	m := &rlsv3.RateLimitRequest{Domain: "d"}
 	for text := range strings.SplitSeq(descriptors, "; ") {
@@ -85,7 +85,7 @@ func hits(n uint32) change { return func(m *rlsv3.RateLimitRequest) { m.HitsAdde
 
 func in(domain string) change { return func(m *rlsv3.RateLimitRequest) { m.Domain = domain } }
 
-func descriptor(t *testing.T, text string) *ratelimitv3.RateLimitDescriptor {
+func descriptor(t testing.TB, text string) *ratelimitv3.RateLimitDescriptor {
 	t.Helper()
 	d := &ratelimitv3.RateLimitDescriptor{}
 	words := strings.Split(text, " ")
@@ -109,7 +109,7 @@ func descriptor(t *testing.T, text string) *ratelimitv3.RateLimitDescriptor {
 	return d
 }
 
-func override(t *testing.T, text string) *ratelimitv3.RateLimitDescriptor_RateLimitOverride {
+func override(t testing.TB, text string) *ratelimitv3.RateLimitDescriptor_RateLimitOverride {
 	t.Helper()
 	o := &ratelimitv3.RateLimitDescriptor_RateLimitOverride{}
 	count, unit, _ := strings.Cut(text, "/")
@@ -127,7 +127,7 @@ func override(t *testing.T, text string) *ratelimitv3.RateLimitDescriptor_RateLi
 	return o
 }
 
-func scan(t *testing.T, text, format string, into ...any) {
+func scan(t testing.TB, text, format string, into ...any) {
 	t.Helper()
 	if _, err := fmt.Sscanf(text, format, into...); err != nil {
 		t.Fatalf("%q: %v", text, err)

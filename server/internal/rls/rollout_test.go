@@ -5,10 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/server/internal/rls"
-	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 const rollout = `
@@ -55,8 +56,8 @@ func (f tells) Take(ctx context.Context, acts []*weir.Act) {
 func TestTrialThatFailsIsNotTold(t *testing.T) {
 	t.Parallel()
 	s := newService(t, rollout, rls.Options{Taker: tells{memstore.New(memstore.Options{}), weir.ErrBackend}})
-	answer, err := s.Decide(t.Context(), &rls.Request{Domain: "d", Descriptors: []rls.Descriptor{{Entries: []rules.Entry{{Key: "user", Value: "1"}}}}})
-	if err != nil || answer.Over || answer.Statuses[0].Remaining != 2 {
-		t.Errorf("got %+v, %v", answer, err)
+	answer, err := call(t.Context(), s, ask(t, "user=1"))
+	if err != nil || answer.GetOverallCode() != rlsv3.RateLimitResponse_OK || answer.GetStatuses()[0].GetLimitRemaining() != 2 {
+		t.Errorf("got %v, %v", answer, err)
 	}
 }

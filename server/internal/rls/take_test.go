@@ -5,13 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/server/internal/rls"
-	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 const quotas = `
@@ -160,45 +158,33 @@ func TestChargedIfAndOnlyIfPassed(t *testing.T) {
 	t.Parallel()
 	keys := []string{"five", "twenty", "none", "plain", "three"}
 	rapid.Check(t, func(r *rapid.T) {
-		clock := storetest.NewClock()
-		clock.Set(midday)
-		store := memstore.New(memstore.Options{Now: clock.Now})
-		mode := rls.Mode{Quota: rapid.Bool().Draw(r, "all quota")}
-		s := newService(t, quotas, rls.Options{Mode: mode, Now: clock.Now, Taker: store})
+		b := newBench(t, quotas, rls.Mode{Quota: rapid.Bool().Draw(r, "all quota")})
 		used := map[string]uint64{}
 		for range rapid.IntRange(1, 20).Draw(r, "calls") {
-			req := &rls.Request{Domain: "d"}
+			req := &rlsv3.RateLimitRequest{Domain: "d"}
 			for _, key := range rapid.Permutation(keys).Draw(r, "keys")[:rapid.IntRange(1, len(keys)).Draw(r, "descriptors")] {
 				cost := rapid.SampledFrom([]uint64{0, 1, 1, 1, 2, 6, weir.MaxCost + 1}).Draw(r, "cost")
-				req.Descriptors = append(req.Descriptors, rls.Descriptor{Entries: []rules.Entry{{Key: key, Value: "1"}}, HitsAddend: &cost})
+				req.Descriptors = append(req.Descriptors, descriptor(t, fmt.Sprintf("%s=1 +%d", key, cost)))
 			}
-			answer, err := s.Decide(t.Context(), req)
+			answer, err := b.call(req)
 			if err != nil {
 				r.Fatal(err)
 			}
-			for i, d := range req.Descriptors {
-				if !answer.Over && !answer.Statuses[i].Over {
-					used[d.Entries[0].Key] += *d.HitsAddend
+			for i, d := range req.GetDescriptors() {
+				if answer.GetOverallCode() == rlsv3.RateLimitResponse_OK && answer.GetStatuses()[i].GetCode() == rlsv3.RateLimitResponse_OK {
+					used[d.GetEntries()[0].GetKey()] += d.GetHitsAddend().GetValue()
 				}
 			}
 			for _, key := range keys {
-				if got := stored(t, s, key); got != used[key] {
-					r.Fatalf("%s: %d are charged after %+v, want %d", key, got, req, used[key])
+				answer, err := b.call(ask(t, key+"=1 +0"))
+				if err != nil {
+					r.Fatal(err)
+				}
+				s := answer.GetStatuses()[0]
+				if got := uint64(s.GetCurrentLimit().GetRequestsPerUnit() - s.GetLimitRemaining()); got != used[key] {
+					r.Fatalf("%s: %d are charged after %v, want %d", key, got, req, used[key])
 				}
 			}
 		}
 	})
-}
-
-// stored looks at how much a key was charged.
-func stored(t *testing.T, s *rls.Service, key string) uint64 {
-	t.Helper()
-	none := uint64(0)
-	answer, err := s.Decide(t.Context(), &rls.Request{Domain: "d", Descriptors: []rls.Descriptor{
-		{Entries: []rules.Entry{{Key: key, Value: "1"}}, HitsAddend: &none},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return uint64(answer.Statuses[0].Limit.Requests - answer.Statuses[0].Remaining)
 }
