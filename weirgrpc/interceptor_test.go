@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
@@ -228,6 +229,14 @@ func TestKeys(t *testing.T) {
 				t.Errorf("the second: %v", err)
 			}
 		})
+	}
+}
+
+func TestKeyByIP(t *testing.T) {
+	t.Parallel()
+	ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 7), Port: 1}})
+	if key, err := weirgrpc.KeyByIP(clientip.RemoteAddr())(ctx, ""); err != nil || key != "192.0.2.7" {
+		t.Errorf("got %q, %v", key, err)
 	}
 }
 

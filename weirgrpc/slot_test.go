@@ -15,7 +15,6 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/weirgrpc"
 )
 
@@ -90,32 +89,40 @@ func TestOnlyPlaces(t *testing.T) {
 	}
 }
 
-// TestLongCalls: a place outlives its lease as long as the handler runs, and is
-// free after one that panics.
-func TestLongCalls(t *testing.T) {
+// lost is a store that fails after its first answer.
+type lost struct {
+	weir.Taker
+	answered bool
+}
+
+func (l *lost) Take(ctx context.Context, acts []*weir.Act) {
+	if l.answered {
+		broken{weir.ErrNotApplied}.Take(ctx, acts)
+		return
+	}
+	l.answered = true
+	l.Taker.Take(ctx, acts)
+}
+
+// TestErrorsOfPlacesAreTold: a call goes on though its place can be neither renewed, thrice in
+// a lease, nor released.
+func TestErrorsOfPlacesAreTold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, memstore.New(memstore.Options{}), places(1))
-		intercept := weirgrpc.UnaryServerInterceptor(l, weirgrpc.Options{Key: byName})
-		ask := func(handler grpc.UnaryHandler) {
-			defer func() { _ = recover() }()
-			_, _ = intercept(context.Background(), nil, &grpc.UnaryServerInfo{FullMethod: "/a/B"}, handler)
-		}
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			ask(func(context.Context, any) (any, error) {
-				time.Sleep(time.Hour)
-				panic("over")
-			})
-		}()
-		time.Sleep(59 * time.Minute)
-		if _, free := left(t, l); free != 0 {
-			t.Errorf("after 59 minutes: %d places left", free)
-		}
-		<-done
-		if _, free := left(t, l); free != 1 {
-			t.Errorf("once it is done: %d places left", free)
+		told := 0
+		intercept := weirgrpc.UnaryServerInterceptor(newLimiter(t, &lost{Taker: frozen()}, places(1)), weirgrpc.Options{
+			Key: byName, OnError: func(_ context.Context, method string, err error) {
+				if told++; method != "/a/B" || !errors.Is(err, weir.ErrNotApplied) {
+					t.Errorf("told %s: %v", method, err)
+				}
+			},
+		})
+		_, err := intercept(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a/B"}, func(context.Context, any) (any, error) {
+			time.Sleep(35 * time.Second)
+			return nil, nil
+		})
+		if err != nil || told != 4 {
+			t.Errorf("told %d times, %v", told, err)
 		}
 	})
 }
