@@ -79,6 +79,10 @@ func TestOnStoreFailure(t *testing.T) {
 			t.Errorf("local, call %d: %d %s; want half of the limit", i, code, body)
 		}
 	}
+	answers := say(t, strict, strings.Repeat("CL.THROTTLE a 3 4 3600\r\n", 3))
+	if granted, refused := strings.Count(answers, "*5\r\n:0\r\n"), strings.Count(answers, "*5\r\n:1\r\n"); granted != 2 || refused != 1 {
+		t.Errorf("over RESP: %q; want half of the limit", answers)
+	}
 	if got := askRLS(t, lenient, "theirs"); got != "OK" {
 		t.Errorf("with --on-store-failure allow: %s", got)
 	}
