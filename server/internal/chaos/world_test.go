@@ -142,12 +142,6 @@ func (w *world) startOne(m makeup) (addr string) {
 	return w.proxy.Addr()
 }
 
-// bare is one Redis without a proxy before it.
-func bare(w *world) (addr string) {
-	w.server = testserver.StartRedis(w.t)
-	return w.server.Addr()
-}
-
 // options are those of a client that fails at once and never repeats anything. Dialing may
 // take as long as the server allows: on a busy machine, connections that are opened together
 // would all time out, and be opened again without end.
@@ -338,12 +332,10 @@ func (c *caller) once(taker weir.Taker, o op) op {
 	return c.history.ask(ctx, taker, o)
 }
 
-// do runs commands of an administrator.
-func (w *world) do(commands ...[]any) {
+// do runs a command of an administrator.
+func (w *world) do(command ...any) {
 	w.t.Helper()
-	for _, command := range commands {
-		if err := w.admin.Do(w.t.Context(), command...).Err(); err != nil && !errors.Is(err, redis.Nil) {
-			w.t.Fatalf("%v: %v", command, err)
-		}
+	if err := w.admin.Do(w.t.Context(), command...).Err(); err != nil && !errors.Is(err, redis.Nil) {
+		w.t.Fatalf("%v: %v", command, err)
 	}
 }
