@@ -12,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 
-	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
@@ -123,29 +122,5 @@ func TestRueidis(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestOnRedis asks the same of the other store, and then of one that is away.
-func TestOnRedis(t *testing.T) {
-	t.Parallel()
-	backend := testserver.StartRedis(t)
-	client := redis.NewClient(&redis.Options{Addr: backend.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
-	t.Cleanup(func() { client.Close() })
-	taker, err := redisstore.New(client, redisstore.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const send = "CL.THROTTLE a 1 1 3600 2\r\nCL.THROTTLE a 1 1 3600 0\r\nCL.THROTTLE a 1 1 3600\r\nCL.THROTTLE b 1 1 3600 0\r\nCL.THROTTLE a 1 1 3600 3\r\n"
-	s := newServer(t, Options{Taker: taker, Timeout: 10 * time.Second})
-	want := lines("*5 :0 :2 :0 :-1 :7200 *5 :0 :2 :0 :-1 :7200 *5 :1 :2 :0 :3600 :7200 *5 :0 :2 :2 :-1 :0 *5 :1 :2 :0 :-1 :7200")
-	if got := converse(t, s, send); got != want {
-		t.Errorf("\n got %q\nwant %q", got, want)
-	}
-	backend.Pause()
-	defer backend.Resume()
-	hurried := newServer(t, Options{Taker: taker, Timeout: 50 * time.Millisecond})
-	if got := converse(t, hurried, "CL.THROTTLE a 1 1 3600\r\n"); !strings.HasPrefix(got, "-ERR no decision: outcome unknown") {
-		t.Errorf("a store that hangs: %q", got)
 	}
 }

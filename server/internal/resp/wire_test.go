@@ -40,6 +40,10 @@ func TestReplies(t *testing.T) {
 		"auth, none asked": {"AUTH secret\r\n", "-" + errNoneSet + "\r\n", ""},
 		"throttle":         {"CL.THROTTLE a 2 10 60\r\n", lines("*5 :0 :3 :2 :-1 :6"), ""},
 		"throttle, array":  {lines("*6 $11 cl.throttle $1 a $1 2 $2 10 $2 60 $1 3"), lines("*5 :0 :3 :0 :-1 :18"), ""},
+		"throttle, fast": {
+			"CL.THROTTLE a 999999999 1000000000 1 1000000000\r\nCL.THROTTLE a 999999999 1000000000 1\r\n",
+			lines("*5 :0 :1000000000 :0 :-1 :1 *5 :1 :1000000000 :0 :1 :1"), "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -132,25 +136,6 @@ func TestThrottleKeysAreAnyBytes(t *testing.T) {
 		send := fmt.Sprintf("*5\r\n$11\r\nCL.THROTTLE\r\n$%d\r\n%s\r\n$1\r\n0\r\n$1\r\n1\r\n$2\r\n60\r\n", len(key), key)
 		if got, want := converse(t, s, send+send), lines("*5 :0 :1 :0 :-1 :60 *5 :1 :1 :0 :60 :60"); got != want {
 			t.Errorf("%q:\n got %q\nwant %q", key, got, want)
-		}
-	}
-}
-
-func TestThrottleFollowsItsParameters(t *testing.T) {
-	t.Parallel()
-	s := newServer(t, Options{})
-	for _, test := range []struct{ send, want string }{
-		{"k 9 10 100 8", "*5 :0 :10 :2 :-1 :80"},
-		{"k 99 10 100 0", "*5 :0 :100 :92 :-1 :80"},
-		{"k 4 10 100", "*5 :1 :5 :0 :40 :80"},
-		{"k 4 10 100 0", "*5 :0 :5 :0 :-1 :80"},
-		{"k 4 10 100 6", "*5 :1 :5 :0 :-1 :80"},
-		{"k 9 100 100 2", "*5 :0 :10 :0 :-1 :10"},
-		{"fast 999999999 1000000000 1 1000000000", "*5 :0 :1000000000 :0 :-1 :1"},
-		{"fast 999999999 1000000000 1", "*5 :1 :1000000000 :0 :1 :1"},
-	} {
-		if got := converse(t, s, "CL.THROTTLE "+test.send+"\r\n"); got != lines(test.want) {
-			t.Errorf("%s:\n got %q\nwant %q", test.send, got, test.want)
 		}
 	}
 }
