@@ -75,51 +75,6 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// TestReplaces: whose name is listed by another rule of the request is dropped.
-func TestReplaces(t *testing.T) {
-	t.Parallel()
-	newBench(t, modes, rls.Mode{}).wants(`
-		small=1; big=1 => OK | OK 0 | OK 5/HOUR b 4 59m56s
-		big=1; small=1; tiny=1 => OK | OK 5/HOUR b 3 59m56s | OK 0 | OK 0
-		any=1; small=1 => OK | OK 4294967295 | OK 0
-		small=1 => OK | OK 1/MINUTE small 0 56s
-		small=1; big=1 @9/HOUR => OVER_LIMIT | OVER_LIMIT 1/MINUTE small 0 56s | OK 9/HOUR 6 59m56s
-		small=1 @2/MINUTE; big=1 => OVER_LIMIT | OVER_LIMIT 2/MINUTE 0 56s | OK 5/HOUR b 1 59m56s`)
-}
-
-// TestSelection: the choice on each level is final, and texts do not run together.
-func TestSelection(t *testing.T) {
-	t.Parallel()
-	const yaml = `
-domain: d
-descriptors:
-  - {key: a, value: "x*", rate_limit: {unit: minute, requests_per_unit: 1}}
-  - {key: a, value: "xy*", rate_limit: {unit: minute, requests_per_unit: 2}}
-  - {key: a, value: xyz, rate_limit: {unit: minute, requests_per_unit: 3}}
-  - {key: a, rate_limit: {unit: minute, requests_per_unit: 4}}
-  - {key: a, value: b_c, rate_limit: {unit: minute, requests_per_unit: 5}}
-  - {key: a_b, value: c, rate_limit: {unit: minute, requests_per_unit: 6}}
-  - {key: k, value: v}
-  - key: k
-    descriptors: [{key: in, rate_limit: {unit: minute, requests_per_unit: 7}}]
-  - {key: k_, rate_limit: {unit: minute, requests_per_unit: 8}}
-`
-	newBench(t, yaml, rls.Mode{}).wants(`
-		a=xyz => OK | OK 3/MINUTE 2 56s
-		a=xyq => OK | OK 1/MINUTE 0 56s
-		a=q => OK | OK 4/MINUTE 3 56s
-		a= => OK | OK 4/MINUTE 3 56s
-		A=q => OK | OK 0
-		a=b_c => OK | OK 5/MINUTE 4 56s
-		a_b=c => OK | OK 6/MINUTE 5 56s
-		a_x=1 => OK | OK 0
-		k=v,in=1 => OK | OK 0
-		k=w,in=1 => OK | OK 7/MINUTE 6 56s
-		k= => OK | OK 0
-		k=x_in_y => OK | OK 0`)
-	newBench(t, yaml, rls.Mode{}).want("OK | OK 0", "a=xyz", in("D"))
-}
-
 // TestHeaders: the descriptor with the least remaining, or the last that is over.
 func TestHeaders(t *testing.T) {
 	t.Parallel()
