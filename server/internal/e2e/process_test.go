@@ -147,7 +147,7 @@ func listening(p *process, resp bool) *weir {
 
 // newClient returns a client whose connections end with the test.
 func newClient(t *testing.T) *http.Client {
-	transport := &http.Transport{MaxIdleConnsPerHost: connections}
+	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: 30 * time.Second}
 }
