@@ -46,27 +46,35 @@ func TestRunsAreOneOperation(t *testing.T) {
 	}
 }
 
-// TestBatchesReadFewBuckets: one script call reads no more buckets than one act may
-// have, however many acts there are; those of a run are read once.
-func TestBatchesReadFewBuckets(t *testing.T) {
+// TestBatchesAreBounded: one script call has so many keys, operations and acts at most, and
+// reads no more buckets than one act may have; those of a run are read once.
+func TestBatchesAreBounded(t *testing.T) {
 	t.Parallel()
-	limit := weir.Limit{Algorithm: weir.RollingWindow, Count: 10, Period: time.Hour, Buckets: 3600}.MustCompile()
-	take := func(key, id string) *weir.Act {
-		a := storetest.NewAct(weir.Charge{Key: key, Limit: limit, Cost: 1})
-		a.ID = id
-		return a
-	}
-	var keys, ids, same []*weir.Act
-	for i := range 100 {
-		keys = append(keys, take(fmt.Sprint("key ", i), ""))
-		ids = append(ids, take("key", fmt.Sprint("id ", i)))
-		same = append(same, take(fmt.Sprint("key ", i%2), ""))
-	}
+	plain := weir.PerSecond(5).MustCompile()
+	buckets := weir.Limit{Algorithm: weir.RollingWindow, Count: 10, Period: time.Hour, Buckets: 3600}.MustCompile()
 	for name, c := range map[string]struct {
-		acts []*weir.Act
-		want int
-	}{"keys": {keys, 2}, "ids": {ids, 2}, "runs": {same, 100}} {
-		if n := redisstore.Fill(c.acts...); n != c.want {
+		limit      *weir.Limit
+		keys, cost int // how many differ
+		ids        bool
+		want       int
+	}{
+		"keys":            {plain, 5000, 1, false, 128},
+		"ids of one key":  {plain, 1, 1, true, 127},
+		"costs":           {plain, 1, 5, false, 256},
+		"a run":           {plain, 1, 1, false, 4096},
+		"buckets of keys": {buckets, 5000, 1, false, 2},
+		"buckets of ids":  {buckets, 1, 1, true, 2},
+		"buckets of runs": {buckets, 2, 1, false, 4096},
+	} {
+		var acts []*weir.Act
+		for i := range 5000 {
+			a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("key ", i%c.keys), Limit: c.limit, Cost: int64(1 + i%c.cost)})
+			if c.ids {
+				a.ID = fmt.Sprint("id ", i)
+			}
+			acts = append(acts, a)
+		}
+		if n := redisstore.Fill(acts...); n != c.want {
 			t.Errorf("%s: one call has %d acts, want %d", name, n, c.want)
 		}
 	}

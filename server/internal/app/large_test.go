@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -178,86 +177,6 @@ func TestLargerRequestsAreRefused(t *testing.T) {
 		}
 		if over, err := envoyAsks(t, app, large("plain", "0")); err != nil || over != 0 {
 			t.Errorf("%s: charged: %d, %v", name, over, err)
-		}
-	}
-}
-
-// TestLargeRequestsHoldRedisShortly: many descriptors leave in several script calls.
-func TestLargeRequestsHoldRedisShortly(t *testing.T) {
-	t.Parallel()
-	redis := testserver.StartRedis(t)
-	app := start(t, Options{Store: redis.URL(), Config: rulesFor(t, largeRules), Timeout: 4 * time.Second})
-	if _, err := envoyAsks(t, app, large("plain", "before")); err != nil {
-		t.Fatal(err)
-	}
-	for name, value := range map[string]string{"slowlog-log-slower-than": "0", "slowlog-max-len": "10000"} {
-		if err := app.store.Client.ConfigSet(t.Context(), name, value).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	before := scriptCalls(t, app)
-	if _, err := envoyAsks(t, app, large("plain", numbers(rules.MaxDescriptors)...)); err != nil {
-		t.Fatal(err)
-	}
-	// A script call has at most 128 keys.
-	if calls := scriptCalls(t, app) - before; calls < rules.MaxDescriptors/128 {
-		t.Errorf("%d script calls", calls)
-	}
-	slow, err := app.store.Client.SlowLogGet(t.Context(), -1).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, l := range slow {
-		if strings.EqualFold(l.Args[0], "evalsha") {
-			t.Logf("a script call took Redis %v", l.Duration)
-		}
-	}
-}
-
-// scriptCalls is how often Redis was asked to run a script.
-func scriptCalls(t *testing.T, app *App) (calls int) {
-	t.Helper()
-	text, err := app.store.Client.Info(t.Context(), "commandstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(text) {
-		var n int
-		if _, err := fmt.Sscanf(line, "cmdstat_evalsha:calls=%d,", &n); err == nil {
-			calls += n
-		}
-	}
-	return calls
-}
-
-// TestLargeRequestsCostLittle bounds what the largest requests make the server
-// allocate.
-func TestLargeRequestsCostLittle(t *testing.T) {
-	app := start(t, Options{Config: rulesFor(t, largeRules)})
-	conn := dialGRPC(t, app)
-	client := rlsv3.NewRateLimitServiceClient(conn)
-	long := make([]string, 15)
-	for i := range long {
-		long[i] = strings.Repeat("x", rules.MaxValueBytes-2) + fmt.Sprintf("%02d", i)
-	}
-	for name, m := range map[string]*rlsv3.RateLimitRequest{"descriptors": large("plain", numbers(rules.MaxDescriptors)...), "values": large("plain", long...)} {
-		ask := func() {
-			if _, err := client.ShouldRateLimit(t.Context(), m); err != nil {
-				t.Fatal(err)
-			}
-		}
-		ask()
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		const calls = 20
-		for range calls {
-			ask()
-		}
-		runtime.ReadMemStats(&after)
-		each := (after.TotalAlloc - before.TotalAlloc) / calls
-		t.Logf("%s: %d KiB a call, the client's part included", name, each>>10)
-		if each > 2<<20 {
-			t.Errorf("%s: %d KiB a call", name, each>>10)
 		}
 	}
 }
