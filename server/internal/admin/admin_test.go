@@ -177,40 +177,6 @@ func TestGet(t *testing.T) {
 	}
 }
 
-func TestChanges(t *testing.T) {
-	t.Parallel()
-	for _, entry := range []string{"user=1", "old=1", "two=1", "seat=1"} {
-		d := open(t, nil)
-		if !d.take(entry, 1) {
-			t.Fatalf("%s: refused at first", entry)
-		}
-		d.clock.Advance(time.Second)
-		d.change(http.StatusOK, "block", entry, `,"for":"10m"`)
-		answer := d.get(entry, 1)
-		if s := answer.Limits[0].State; d.take(entry, 1) || answer.Passes || *s.RetryAfterMS != 600_000 || !strings.Contains(answer.Limits[0].Explanation, "blocked for another 10m,") {
-			t.Errorf("%s: blocked: %+v", entry, answer)
-		}
-		d.change(http.StatusOK, "allow", entry, "")
-		answer = d.get(entry, 1000)
-		if !answer.Passes || !strings.Contains(answer.Limits[0].Explanation, "no limit for another 1h,") {
-			t.Errorf("%s: allowed: %+v", entry, answer)
-		}
-		for i := range 200 {
-			if !d.take(entry, int64(i)) {
-				t.Fatalf("%s: refused while allowed", entry)
-			}
-		}
-		d.change(http.StatusOK, "clear", entry, "")
-		if list := d.taker.List(); len(list) > 0 {
-			t.Errorf("%s: in force after clear: %v", entry, list)
-		}
-		d.change(http.StatusOK, "reset", entry, "")
-		if s := d.get(entry, 1).Limits[0].State; s.Used != 0 {
-			t.Errorf("%s: after reset: %+v", entry, s)
-		}
-	}
-}
-
 func TestOverride(t *testing.T) {
 	t.Parallel()
 	d := open(t, nil)

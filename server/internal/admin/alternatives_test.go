@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 const shared = `
@@ -20,6 +18,10 @@ descriptors:
     otherwise: [{rate_limits: [{budget: pool}]}]
   - {key: both, rate_limits: [{<<: *two, name: own}, {budget: pool}]}
   - {key: plain, rate_limit: {budget: pool}}
+  - {key: single, rate_limit: *two}
+  - {key: counted, rate_limit: {requests_per_unit: 2, unit: hour}}
+  - {key: several, rate_limits: [{<<: *two, name: hour}, {name: day, requests_per_unit: 9, unit: day, algorithm: sliding_log}]}
+  - {key: seat, rate_limit: {requests_per_unit: 2, period: 60s, algorithm: concurrency}}
   - key: user
     rate_limits: [{<<: *two, name: free}]
     otherwise:
@@ -63,13 +65,19 @@ func TestBudgetOfShares(t *testing.T) {
 	}
 }
 
-// TestWholeRules: a block leaves no alternative open, an allowance has no budget refuse or
-// be charged, and neither touches what other callers have.
-func TestWholeRules(t *testing.T) {
+// TestChanges blocks and allows callers: a block leaves no limit and no alternative open, an
+// allowance has no budget refuse or be charged, and neither touches what other callers have.
+// Rules with alternatives or budgets are changed as a whole.
+func TestChanges(t *testing.T) {
 	t.Parallel()
-	for caller, other := range map[string]string{
-		"tenant=evil": "tenant=good", "both=evil": "both=good", "plain=evil": "plain=good", "user=evil": "user=good",
-		"team=ads": "team=web", "team=new": "team=other",
+	for caller, c := range map[string]struct {
+		other string
+		whole bool
+	}{
+		"tenant=evil": {"tenant=good", true}, "both=evil": {"both=good", true}, "plain=evil": {"plain=good", true},
+		"user=evil": {"user=good", true}, "team=ads": {"team=web", true}, "team=new": {"team=other", true},
+		"single=evil": {"single=good", false}, "counted=evil": {"counted=good", false},
+		"several=evil": {"several=good", false}, "seat=evil": {"seat=good", false},
 	} {
 		d := openRules(t, shared)
 		if !d.take(caller, 1) {
@@ -77,7 +85,11 @@ func TestWholeRules(t *testing.T) {
 		}
 		body := d.change(http.StatusOK, "block", caller, `,"for":"10m"`)
 		answer := d.get(caller, 1)
-		if d.take(caller, 1) || answer.Passes || strings.Count(body, `"blocked": true`) != 1 || !strings.Contains(body, ";#rule") {
+		changed := len(answer.Limits)
+		if c.whole {
+			changed = 1
+		}
+		if d.take(caller, 1) || answer.Passes || strings.Count(body, `"blocked": true`) != changed || strings.Contains(body, ";#rule") != c.whole {
 			t.Errorf("%s: not blocked: %s, %+v", caller, body, answer)
 		}
 		for _, l := range answer.Limits {
@@ -85,8 +97,8 @@ func TestWholeRules(t *testing.T) {
 				t.Errorf("%s: blocked: %+v", caller, l)
 			}
 		}
-		if !d.take(other, 1) || !d.get(other, 1).Passes {
-			t.Errorf("%s is blocked with %s", other, caller)
+		if !d.take(c.other, 1) || !d.get(c.other, 1).Passes {
+			t.Errorf("%s is blocked with %s", c.other, caller)
 		}
 		d.change(http.StatusOK, "allow", caller, "")
 		if answer := d.get(caller, 5000); !answer.Passes || !strings.Contains(answer.Limits[0].Explanation, "no limit for another 1h,") {
@@ -102,21 +114,16 @@ func TestWholeRules(t *testing.T) {
 			t.Errorf("%s: %s used of the budgets while allowed, %s before", caller, after, before)
 		}
 		d.change(http.StatusOK, "clear", caller, "")
-		if list := d.taker.List(); len(list) > 0 || d.take(caller, 1001) {
+		if list := d.taker.List(); len(list) > 0 || c.whole && d.take(caller, 1001) {
 			t.Errorf("%s: in force after clear: %v", caller, list)
 		}
-	}
-}
-
-// TestBlockSurvivesAGuarantee: a reload that gives a value a rule of its own leaves a block
-// in force.
-func TestBlockSurvivesAGuarantee(t *testing.T) {
-	t.Parallel()
-	d := openRules(t, shared)
-	d.change(http.StatusOK, "block", "team=new", "")
-	set := rules.MustParse("shop.yaml", strings.Replace(shared, "ads: 500", "new: 500", 1))
-	if *d.set = *set; d.take("team=new", 1) {
-		t.Error("granted")
+		if c.whole {
+			continue // a reset of a budget names it
+		}
+		d.change(http.StatusOK, "reset", caller, "")
+		if s := d.get(caller, 1).Limits[0].State; s.Used != 0 {
+			t.Errorf("%s: after reset: %+v", caller, s)
+		}
 	}
 }
 
