@@ -85,19 +85,12 @@ func Protect(next http.Handler) http.Handler {
 // Embedded reports whether a page of another site embeds or fetches the resource: any use
 // but a link that a user follows.
 func Embedded(r *http.Request) bool {
-	switch r.Header.Get("Sec-Fetch-Site") {
-	case "cross-site", "same-site":
-		return r.Header.Get("Sec-Fetch-Mode") != "navigate"
-	}
-	return false
+	return Foreign(r) && r.Header.Get("Sec-Fetch-Mode") != "navigate"
 }
 
 // Foreign reports whether a page of another site made the browser send the request, even
 // by a link.
 func Foreign(r *http.Request) bool {
-	switch r.Header.Get("Sec-Fetch-Site") {
-	case "cross-site", "same-site":
-		return true
-	}
-	return false
+	site := r.Header.Get("Sec-Fetch-Site")
+	return site == "cross-site" || site == "same-site"
 }
