@@ -1,7 +1,6 @@
 package compare_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"flag"
@@ -21,8 +20,6 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/storetest"
-	"github.com/weirlimit/weir/server/internal/compare"
 	"github.com/weirlimit/weir/server/internal/rls"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -104,23 +101,28 @@ func TestRecording(t *testing.T) {
 	if *record != "" {
 		recordAnswers(t)
 	}
-	replay := newReplay(t)
-	var log bytes.Buffer
-	clock := storetest.NewClock()
-	c := compare.New(compare.Options{Other: replay, Now: clock.Now, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
-	clock.Advance(2 * 366 * 24 * time.Hour) // longer than the windows
-	service := newService(t, clock.Now)
+	answers, next := recordedAnswers(t), 0
+	s := newStage(t, slog.LevelDebug, func(context.Context) (*rlsv3.RateLimitResponse, error) {
+		next++
+		return answers[next-1], nil
+	})
+	s.clock.Advance(2 * 366 * 24 * time.Hour) // longer than the windows
+	weir := newService(t, s.clock.Now)
 	for i, r := range recorded {
 		raw, err := proto.Marshal(r.call)
 		if err != nil {
 			t.Fatal(err)
 		}
-		log.Reset()
-		answer, err := c.Answer(t.Context(), raw, func(ctx context.Context) ([]byte, error) { return service.Answer(ctx, nil, raw, nil) })
-		if err != nil || !bytes.Equal(answer, replay.answers[i]) {
-			t.Errorf("call %d: %x, %v: want the recorded answer %x", i, answer, err, replay.answers[i])
+		want, err := proto.Marshal(answers[i])
+		if err != nil {
+			t.Fatal(err)
 		}
-		if got := difference(log.String()); got != r.want {
+		s.log.Reset()
+		answer, err := s.Answer(t.Context(), raw, func(ctx context.Context) ([]byte, error) { return weir.Answer(ctx, nil, raw, nil) })
+		if err != nil || !bytes.Equal(answer, want) {
+			t.Errorf("call %d: %x, %v: want the recorded answer %x", i, answer, err, want)
+		}
+		if got := difference(s.log.String()); got != r.want {
 			t.Errorf("call %d, %v:\n got %q\nwant %q", i, r.call, got, r.want)
 		}
 	}
@@ -143,45 +145,24 @@ func newService(t *testing.T, now func() time.Time) *rls.Service {
 	return rls.New(rls.Options{Rules: func() *rules.Set { return set }, Taker: memstore.New(memstore.Options{Now: now}), Now: now})
 }
 
-// A replay answers each call with the next recorded answer.
-type replay struct {
-	answers [][]byte
-	next    int
-}
-
-func newReplay(t *testing.T) *replay {
+// recordedAnswers returns the answer to each call.
+func recordedAnswers(t *testing.T) (all []*rlsv3.RateLimitResponse) {
 	t.Helper()
-	file, err := os.Open(recording)
+	text, err := os.ReadFile(recording)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
-	r := new(replay)
-	for lines := bufio.NewScanner(file); lines.Scan(); {
+	for line := range bytes.Lines(text) {
 		m := new(rlsv3.RateLimitResponse)
-		if err := protojson.Unmarshal(lines.Bytes(), m); err != nil {
+		if err := protojson.Unmarshal(line, m); err != nil {
 			t.Fatal(err)
 		}
-		answer, err := proto.Marshal(m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.answers = append(r.answers, answer)
+		all = append(all, m)
 	}
-	if len(r.answers) != len(recorded) {
-		t.Fatalf("%s has %d answers to %d calls", recording, len(r.answers), len(recorded))
+	if len(all) != len(recorded) {
+		t.Fatalf("%s has %d answers to %d calls", recording, len(all), len(recorded))
 	}
-	return r
-}
-
-func (r *replay) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.CallOption) error {
-	*reply.(*[]byte) = r.answers[r.next]
-	r.next++
-	return nil
-}
-
-func (*replay) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
-	panic("not called")
+	return all
 }
 
 // recordAnswers writes the recording.
