@@ -2,7 +2,6 @@ package dashboard_test
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -18,28 +17,33 @@ import (
 
 const token = "correct-horse-battery"
 
-// client is one without a memory, which follows nothing.
-func client(t *testing.T) *http.Client {
-	transport := &http.Transport{}
-	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: 20 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-}
-
-// call makes a call with headers and returns the answer with its body read.
-func (s *shopServer) call(method, path, body string, header ...string) (*http.Response, string) {
+// send makes a call with headers, without a memory and without following what it is told,
+// and returns the answer, which ends with the test or after the time, if there is one.
+func (s *shopServer) send(timeout time.Duration, method, path, body string, header ...string) *http.Response {
 	s.Helper()
-	req, err := http.NewRequest(method, s.admin+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(s.Context(), method, s.admin+path, strings.NewReader(body))
 	if err != nil {
 		s.Fatal(err)
 	}
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	resp, err := client(s.T).Do(req)
+	client := &http.Client{
+		Transport: &http.Transport{DisableKeepAlives: true}, Timeout: timeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		s.Fatal(err)
 	}
-	defer resp.Body.Close()
+	s.Cleanup(func() { _ = resp.Body.Close() })
+	return resp
+}
+
+// call makes a call and returns the answer with its body read.
+func (s *shopServer) call(method, path, body string, header ...string) (*http.Response, string) {
+	s.Helper()
+	resp := s.send(20*time.Second, method, path, body, header...)
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
 		s.Fatal(err)
@@ -176,22 +180,7 @@ func TestFiles(t *testing.T) {
 // watch opens a stream that ends with the test, and returns its status.
 func (s *shopServer) watch(header ...string) (int, *bufio.Reader) {
 	s.Helper()
-	ctx, cancel := context.WithCancel(s.Context())
-	s.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.admin+"/dashboard/events?span=5m", nil)
-	if err != nil {
-		s.Fatal(err)
-	}
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	c := client(s.T)
-	c.Timeout = 0
-	resp, err := c.Do(req)
-	if err != nil {
-		s.Fatal(err)
-	}
-	s.Cleanup(func() { _ = resp.Body.Close() })
+	resp := s.send(0, http.MethodGet, "/dashboard/events?span=5m", "", header...)
 	return resp.StatusCode, bufio.NewReader(resp.Body)
 }
 
