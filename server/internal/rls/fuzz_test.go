@@ -8,12 +8,10 @@ import (
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weirlimit/weir/internal/fuzztest"
 	"github.com/weirlimit/weir/internal/memstore"
@@ -53,38 +51,24 @@ descriptors:
 `
 
 // seeds are requests worth starting from.
-func seeds() []*rlsv3.RateLimitRequest {
-	one := func(key, value string) *ratelimitv3.RateLimitDescriptor {
-		return &ratelimitv3.RateLimitDescriptor{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: key, Value: value}}}
+func seeds(f *testing.F) []*rlsv3.RateLimitRequest {
+	empty := func(m *rlsv3.RateLimitRequest) {
+		m.Descriptors = append(m.Descriptors, &ratelimitv3.RateLimitDescriptor{})
 	}
-	own, free, back := one("k", "2"), one("w", "3"), one("w", "3")
-	own.Limit = &ratelimitv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 3, Unit: typev3.RateLimitUnit_HOUR}
-	free.HitsAddend = wrapperspb.UInt64(0)
-	back.HitsAddend, back.IsNegativeHits = wrapperspb.UInt64(2), true
-	two := func(key, value string) *ratelimitv3.RateLimitDescriptor {
-		d := one("b", "1")
-		d.Entries = append(d.Entries, &ratelimitv3.RateLimitDescriptor_Entry{Key: key, Value: value})
-		return d
-	}
-	spent, settled := two("o", "1"), two("o", "1")
-	spent.HitsAddend, settled.HitsAddend, settled.IsNegativeHits = wrapperspb.UInt64(0), wrapperspb.UInt64(3), true
-	settled.Entries = append(settled.Entries, &ratelimitv3.RateLimitDescriptor_Entry{Key: "weir", Value: "settle"})
-	nested := one("p", "abc")
-	nested.Entries = append(nested.Entries, &ratelimitv3.RateLimitDescriptor_Entry{Key: "k", Value: "\x00"})
 	return []*rlsv3.RateLimitRequest{
 		{},
-		{Domain: "d", Descriptors: []*ratelimitv3.RateLimitDescriptor{one("k", "1"), one("u", ""), nested}, HitsAddend: 2},
-		{Domain: "d", Descriptors: []*ratelimitv3.RateLimitDescriptor{own, free, back}},
-		{Domain: "d", Descriptors: []*ratelimitv3.RateLimitDescriptor{one("h", "1"), {}}, HitsAddend: 1<<32 - 1},
-		{Domain: "d", Descriptors: []*ratelimitv3.RateLimitDescriptor{two("k", "1"), two("w", "1"), two("o", "1"), two("o", "2")}, HitsAddend: 2},
-		{Domain: "d", Descriptors: []*ratelimitv3.RateLimitDescriptor{one("t", "x"), one("t", "z"), spent, settled}, HitsAddend: 3},
+		ask(f, "k=1; u=; p=abc,k=\x00", hits(2)),
+		ask(f, "k=2 @3/HOUR; w=3 +0; w=3 -2"),
+		ask(f, "h=1", empty, hits(1<<32-1)),
+		ask(f, "b=1,k=1; b=1,w=1; b=1,o=1; b=1,o=2", hits(2)),
+		ask(f, "t=x; t=z; b=1,o=1 +0; b=1,o=1,weir=settle -3", hits(3)),
 	}
 }
 
 // FuzzRequest: any bytes are no message, or one that is answered, a status for each
 // descriptor, or one that is told what is wrong with it.
 func FuzzRequest(f *testing.F) {
-	for _, m := range seeds() {
+	for _, m := range seeds(f) {
 		text, err := proto.Marshal(m)
 		if err != nil {
 			f.Fatal(err)
@@ -133,7 +117,7 @@ func wantAnswer(t *testing.T, m *rlsv3.RateLimitRequest, answer []byte, err erro
 // FuzzJSON: any body is answered with one of the statuses that there are, and what is
 // answered can be read.
 func FuzzJSON(f *testing.F) {
-	for _, m := range seeds() {
+	for _, m := range seeds(f) {
 		text, err := protojson.Marshal(m)
 		if err != nil {
 			f.Fatal(err)
