@@ -17,7 +17,6 @@ descriptors:
   - {key: w, rate_limit: {unit: WEEK, requests_per_unit: 2}}
   - {key: mo, rate_limit: {unit: month, requests_per_unit: 2}}
   - {key: y, rate_limit: {unit: year, requests_per_unit: 2}}
-  - {key: zero, rate_limit: {unit: minute}}
   - {key: most, rate_limit: {unit: minute, requests_per_unit: 4294967295}}
   - {key: free, rate_limit: {unlimited: true}}
   - {key: watched, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
@@ -25,24 +24,12 @@ descriptors:
     rate_limit: {unit: minute, requests_per_unit: 5}
     descriptors:
       - {key: inner, rate_limit: {unit: minute, requests_per_unit: 7}}
-  - {key: t, value: "x*", share_threshold: true, rate_limit: {unit: minute, requests_per_unit: 3}}
 `
 
-// TestCounting: windows from the epoch on, refused hits charged, looks free.
+// TestCounting: units and limits that TestModel does not draw.
 func TestCounting(t *testing.T) {
 	t.Parallel()
 	for name, lines := range map[string]string{
-		"a window": `
-			a=1 => OK | OK 3/MINUTE three 2 56s
-			a=1 => OK | OK 3/MINUTE three 1 56s
-			wait 10s
-			a=1 => OK | OK 3/MINUTE three 0 46s
-			a=1 => OVER_LIMIT | OVER_LIMIT 3/MINUTE three 0 46s
-			a=2 => OK | OK 3/MINUTE three 2 46s
-			wait 45s
-			a=1 => OVER_LIMIT | OVER_LIMIT 3/MINUTE three 0 1s
-			wait 1s
-			a=1 => OK | OK 3/MINUTE three 2 1m0s`,
 		"units": `
 			s=1 => OK | OK 1/SECOND 0 1s
 			h=1 => OK | OK 8/HOUR 7 59m56s
@@ -50,54 +37,20 @@ func TestCounting(t *testing.T) {
 			w=1 => OK | OK 2/WEEK 1 155h59m56s
 			mo=1 => OK | OK 2/MONTH 1 131h59m56s
 			y=1 => OK | OK 2/YEAR 1 8411h59m56s`,
-		"refused hits are charged": `
-			h=1 +9 => OVER_LIMIT | OVER_LIMIT 8/HOUR 0 59m56s
-			h=1 => OVER_LIMIT | OVER_LIMIT 8/HOUR 0 59m56s
-			h=2 +5 => OK | OK 8/HOUR 3 59m56s
-			h=2 +4 => OVER_LIMIT | OVER_LIMIT 8/HOUR 0 59m56s
-			h=2 => OVER_LIMIT | OVER_LIMIT 8/HOUR 0 59m56s`,
-		"looks": `
-			a=1 +0 => OK | OK 3/MINUTE three 3 56s
-			a=1 +2 => OK | OK 3/MINUTE three 1 56s
-			a=1 +0 => OK | OK 3/MINUTE three 1 56s
-			a=1 +1 => OK | OK 3/MINUTE three 0 56s
-			a=1 +0 => OK | OK 3/MINUTE three 0 56s
-			a=1 +1 => OVER_LIMIT | OVER_LIMIT 3/MINUTE three 0 56s
-			a=1 +0 => OVER_LIMIT | OVER_LIMIT 3/MINUTE three 0 56s`,
-		"look, then report what it was": `
-			h=1 +0 => OK | OK 8/HOUR 8 59m56s
-			h=1 +50 => OVER_LIMIT | OVER_LIMIT 8/HOUR 0 59m56s
-			h=1 +0 => OVER_LIMIT | OVER_LIMIT 8/HOUR 0 59m56s
-			wait 1h
-			h=1 +0 => OK | OK 8/HOUR 8 59m56s`,
-		"zero": `
-			zero=1 => OVER_LIMIT | OVER_LIMIT 0/MINUTE 0 56s
-			zero=1 +0 => OK | OK 0/MINUTE 0 56s`,
 		"the largest limit": `
 			most=1 +4294967294 => OK | OK 4294967295/MINUTE 1 56s
 			most=1 => OK | OK 4294967295/MINUTE 0 56s
 			most=1 => OVER_LIMIT | OVER_LIMIT 4294967295/MINUTE 0 56s`,
-		"each by itself, in order": `
-			a=1; h=1; a=1 => OK | OK 3/MINUTE three 2 56s | OK 8/HOUR 7 59m56s | OK 3/MINUTE three 1 56s
-			a=1; h=1; a=1 => OVER_LIMIT | OK 3/MINUTE three 0 56s | OK 8/HOUR 6 59m56s | OVER_LIMIT 3/MINUTE three 0 56s
-			h=1; a=1 => OVER_LIMIT | OK 8/HOUR 5 59m56s | OVER_LIMIT 3/MINUTE three 0 56s`,
 		"no limit": `
 			none=1 => OK | OK 0
 			a=exempt => OK | OK 0
 			a=1,b=2 => OK | OK 0
 			free=1 => OK | OK 4294967295
 			none=1; a=1 => OK | OK 0 | OK 3/MINUTE three 2 56s`,
-		"depth": `
-			outer=1 => OK | OK 5/MINUTE 4 56s
-			outer=1,inner=2 => OK | OK 7/MINUTE 6 56s
-			inner=2 => OK | OK 0`,
 		"shadow": `
 			watched=1 => OK | OK 1/MINUTE 0 56s
 			watched=1 => OK | OK 1/MINUTE 0 56s
 			watched=1 +0 => OK | OK 1/MINUTE 0 56s`,
-		"shared": `
-			t=x1 => OK | OK 3/MINUTE 2 56s
-			t=x2 => OK | OK 3/MINUTE 1 56s`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
