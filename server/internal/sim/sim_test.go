@@ -56,22 +56,6 @@ func TestBuiltin(t *testing.T) {
 	}
 }
 
-// TestEdgeBurst: the case that fixed windows are known for.
-func TestEdgeBurst(t *testing.T) {
-	t.Parallel()
-	s, err := Find("edge-burst")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Algorithms = Counting()
-	want := map[weir.Algorithm]int64{weir.FixedWindow: 2000, weir.SlidingLog: 1000, weir.RollingWindow: 1000}
-	for _, r := range run(t, s).Runs {
-		if n, known := want[r.Algorithm]; known && r.Worst != n || r.Worst < 1000 {
-			t.Errorf("%v: %d in a minute, want %d", r.Algorithm, r.Worst, n)
-		}
-	}
-}
-
 // TestModel: the engine grants what the definition of the rule says, request by
 // request, and its worst period is the worst.
 func TestModel(t *testing.T) {
@@ -349,18 +333,5 @@ func TestCancel(t *testing.T) {
 	})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
-	}
-}
-
-func BenchmarkRun(b *testing.B) {
-	for _, algorithm := range Counting() {
-		b.Run(algorithm.String(), func(b *testing.B) {
-			s := Scenario{
-				Limit: weir.PerMinute(100), Algorithms: []weir.Algorithm{algorithm}, Pattern: Poisson, Rate: 10_000,
-				Keys: 1000, Duration: max(time.Millisecond, time.Duration(b.N)*100*time.Microsecond),
-			}
-			b.ReportAllocs()
-			run(b, s)
-		})
 	}
 }
