@@ -45,15 +45,3 @@ func TestCounter(t *testing.T) {
 		}
 	})
 }
-
-// BenchmarkLongTail counts keys of which most come once.
-func BenchmarkLongTail(b *testing.B) {
-	names := make([]string, 1<<17)
-	for i := range names {
-		names[i] = fmt.Sprint("user", i)
-	}
-	c := topk.New[int](64)
-	for i := range b.N {
-		c.Add(names[i*7919%len(names)], 1)
-	}
-}

@@ -490,23 +490,3 @@ func TestConcurrentUse(t *testing.T) {
 		t.Errorf("%d charges were counted of 2400", n)
 	}
 }
-
-func BenchmarkObserve(b *testing.B) {
-	for name, keys := range map[string]int{"one key": 1, "many keys": 100_000} {
-		f := newFixture(b, shop, traffic.Options{})
-		limit := f.set.Rules()[0].Limits[0].Limit
-		calls := make([]observe.Call, keys)
-		for i := range calls {
-			act := &weir.Act{Charges: []weir.Charge{{Key: fmt.Sprintf("shop/user=%d", i), Limit: limit, Cost: 1}}, Decisions: []weir.Decision{{Outcome: weir.Granted, Granted: 1, Source: acts.SourceStore}}}
-			calls[i] = observe.Call{Acts: []*weir.Act{act}, Limits: []*weir.Limit{limit}, Took: time.Microsecond}
-		}
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			i := 0
-			for b.Loop() {
-				f.Observe(&calls[i%keys])
-				i++
-			}
-		})
-	}
-}
