@@ -82,7 +82,9 @@ func (s *siege) attack(size together) {
 	attacks.Go(func() { s.flood(size.bodies) })
 	attacks.Go(func() { s.reset(size.resets) })
 	attacks.Go(func() { s.overload(size.calls) })
-	attacks.Go(func() { s.pourMessages(4, "", emptyDescriptors, codes.InvalidArgument) })
+	attacks.Go(func() { s.pourMessages(4) })
+	attacks.Go(func() { s.pourBodies("/json") })
+	attacks.Go(func() { s.pourBodies("/v1/take") })
 	attacks.Wait()
 }
 
