@@ -83,11 +83,12 @@ func (p *Document) Write(w http.ResponseWriter, r *http.Request) {
 	if p.Type == "" {
 		p.Type, p.Title = "about:blank", http.StatusText(p.Status)
 	}
-	contentType, body := plainText, make([]byte, 0, 256)
+	contentType, body := plainText, []byte(nil)
 	if acceptsJSON(r.Header["Accept"]) {
-		contentType, body = problemJSON, p.appendJSON(body)
+		contentType = problemJSON
+		body, _ = json.Marshal(p) // strings and numbers always marshal
 	} else {
-		body = append(append(append(body, p.Title...), ": "...), p.Detail...)
+		body = []byte(p.Title + ": " + p.Detail)
 	}
 	w.Header()["Content-Type"] = contentType
 	w.WriteHeader(p.Status)
@@ -99,48 +100,6 @@ var (
 	plainText   = []string{"text/plain; charset=utf-8"}
 	problemJSON = []string{"application/problem+json"}
 )
-
-// appendJSON appends the document as encoding/json writes it, in a fifth of the time.
-func (p *Document) appendJSON(b []byte) []byte {
-	b = appendText(append(b, `{"type":`...), p.Type)
-	b = appendText(append(b, `,"title":`...), p.Title)
-	b = strconv.AppendInt(append(b, `,"status":`...), int64(p.Status), 10)
-	for _, f := range [...]struct{ name, value string }{{`,"detail":`, p.Detail}, {`,"code":`, p.Code}, {`,"field":`, p.Field}} {
-		if f.value != "" {
-			b = appendText(append(b, f.name...), f.value)
-		}
-	}
-	for i, name := range p.Violated {
-		if i == 0 {
-			b = append(b, `,"violated-policies":[`...)
-		} else {
-			b = append(b, ',')
-		}
-		b = appendText(b, name)
-	}
-	if len(p.Violated) > 0 {
-		b = append(b, ']')
-	}
-	return append(b, '}')
-}
-
-// appendText appends a string of JSON.
-func appendText(b []byte, text string) []byte {
-	begin := len(b)
-	b = append(b, '"')
-	for i := range len(text) {
-		switch c := text[i]; {
-		case c == '"' || c == '\\':
-			b = append(b, '\\', c)
-		case c < ' ' || c > '~' || c == '<' || c == '>' || c == '&':
-			quoted, _ := json.Marshal(text) // a string always marshals
-			return append(b[:begin], quoted...)
-		default:
-			b = append(b, c)
-		}
-	}
-	return append(b, '"')
-}
 
 // acceptsJSON reports whether a client that sent these Accept headers reads problem
 // documents. A client that sent none reads anything.

@@ -22,7 +22,7 @@ func (s *sink) reset()                                { maps.DeleteFunc(s.header
 func (s *sink) serve(h http.Handler, r *http.Request) { s.reset(); h.ServeHTTP(s, r) }
 
 // TestAuthAllocates bounds what GET /v1/auth costs besides the store and net/http:
-// the context, the keys, the headers. They are 4 and 16; the race
+// the context, the keys, the headers. They are 4 and 12; the race
 // detector has pools forget at random what they hold, which is what the rest is for.
 func TestAuthAllocates(t *testing.T) {
 	set := rules.MustParse("shop.yaml", testRules)
