@@ -194,7 +194,9 @@ func (p *property) allow(t *rapid.T) {
 	if err != nil {
 		t.Fatalf("%+v: %v", w, err)
 	}
-	p.judge(t, w, d)
+	if p.judge(t, w, d); d.Limit == nil || *d.Limit != *p.limit {
+		t.Fatalf("decided by %v, want %v", d.Limit, p.limit)
+	}
 }
 
 func (p *property) upTo(t *rapid.T) {
