@@ -2,19 +2,16 @@ package redisstore_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
-	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
@@ -154,51 +151,5 @@ func TestCalendarsGoByTheStoresClock(t *testing.T) {
 		if h, m, s := end.In(zone).Clock(); h+m+s != 0 || end.Before(right.At) {
 			t.Errorf("%v: the window ends at %v", limit, end.In(zone))
 		}
-	}
-}
-
-// TestLeasesLastWhenTheClockGoesBack sets the clock back under holders: their
-// leases last as long as they did, also where the first act to see it fails.
-func TestLeasesLastWhenTheClockGoesBack(t *testing.T) {
-	t.Parallel()
-	clock := storetest.NewClock()
-	inRedis, err := redisstore.NewWithClock(dial(t, testserver.StartRedis(t).Addr()), redisstore.Options{}, clock.Micros)
-	if err != nil {
-		t.Fatal(err)
-	}
-	limit := weir.Limit{Algorithm: weir.Concurrency, Count: 10, Period: time.Minute}.MustCompile()
-	for name, store := range map[string]weir.Taker{"redis": inRedis, "memory": memstore.New(memstore.Options{Now: clock.Now})} {
-		do := func(kind weir.Kind, id string, hold time.Duration) *weir.Act {
-			a := storetest.NewAct(weir.Charge{Key: "key", Limit: limit})
-			if a.Kind, a.ID, a.Hold = kind, id, hold; kind == acts.KindTake && id != "" {
-				a.Charges[0].Cost = 1
-			}
-			store.Take(context.Background(), []*weir.Act{a})
-			return a
-		}
-		want := func(remaining int64, reset time.Duration) {
-			t.Helper()
-			got := do(acts.KindTake, "", 0).Decisions[0]
-			if diff := cmp.Diff(weir.Decision{Outcome: weir.Granted, Remaining: remaining, ResetAfter: reset}, weir.Decision{
-				Outcome: got.Outcome, Remaining: got.Remaining, ResetAfter: got.ResetAfter,
-			}); diff != "" {
-				t.Errorf("%s: %s", name, diff)
-			}
-		}
-		do(acts.KindTake, "ended", 0)
-		clock.Advance(61 * time.Second)
-		do(acts.KindTake, "held", 0)
-		clock.Advance(-time.Hour)
-		if a := do(acts.KindRenew, "ended", 0); !errors.Is(a.Err, weir.ErrUnknownID) {
-			t.Errorf("%s: renewed a lease that had ended: %v", name, a.Err)
-		}
-		want(9, time.Minute)
-		clock.Advance(20 * time.Second)
-		want(9, 40*time.Second)
-		do(acts.KindRenew, "held", 5*time.Minute)
-		clock.Advance(-time.Hour)
-		want(9, 5*time.Minute)
-		do(acts.KindRelease, "held", 0)
-		want(10, 0)
 	}
 }
