@@ -3,9 +3,6 @@ package queue_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -163,82 +160,4 @@ func TestWhatOthersDeletedIsClearedAway(t *testing.T) {
 	again, _ := pop(t, q)
 	wantItem(t, again, "kept", 2)
 	wantLen(t, q, 0, 1)
-}
-
-// TestManyAtOnce pushes and pops from many goroutines by the clock of Redis.
-func TestManyAtOnce(t *testing.T) {
-	t.Parallel()
-	const workers, items = 10, 40
-	address := testserver.StartRedis(t).Addr()
-	for name, kind := range kinds {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			limit := weir.PerDay(workers * items)
-			limit.Burst = workers*items - 1
-			q, err := queue.New(newPlace(t, address).store, queue.Options{Key: name, Kind: kind, Push: &limit, Lease: time.Hour})
-			if err != nil {
-				t.Fatal(err)
-			}
-			var pushed, refused atomic.Int64
-			var seen sync.Map
-			var pushers, poppers sync.WaitGroup
-			done := make(chan struct{})
-			for w := range workers {
-				pushers.Go(func() {
-					for i := range items {
-						got, err := q.Push(background, queue.Entry{Body: fmt.Appendf(nil, "%d/%d", w, i)})
-						switch {
-						case err != nil:
-							t.Error(err)
-						case got.Pushed:
-							pushed.Add(1)
-						default:
-							refused.Add(1)
-						}
-					}
-				})
-				poppers.Go(func() { consume(t, q, &seen, done) })
-			}
-			pushers.Wait()
-			close(done)
-			poppers.Wait()
-			n := int64(0)
-			for range seen.Range {
-				n++
-			}
-			if pushed.Load() != limit.Burst || refused.Load() != 1 || n != limit.Burst {
-				t.Errorf("%d pushed, %d refused, %d popped; want all but one", pushed.Load(), refused.Load(), n)
-			}
-			wantLen(t, q, 0, 0)
-		})
-	}
-}
-
-// consume pops until the queue is empty and nobody pushes any more, and fails on
-// items that were seen before.
-func consume(t *testing.T, q *queue.Queue, seen *sync.Map, done <-chan struct{}) {
-	for {
-		last := false
-		select {
-		case <-done:
-			last = true
-		default:
-		}
-		item, _, err := q.Pop(background)
-		switch {
-		case err != nil:
-			t.Error(err)
-			return
-		case item == nil && last:
-			return
-		case item == nil:
-			continue
-		}
-		if _, twice := seen.LoadOrStore(string(item.Body), true); twice || item.Attempt != 1 {
-			t.Errorf("%s came twice, attempt %d", item.Body, item.Attempt)
-		}
-		if err := item.Ack(background); err != nil {
-			t.Error(err)
-		}
-	}
 }
