@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir/internal/testserver"
 )
@@ -254,22 +253,4 @@ func TestModelsOutage(t *testing.T) {
 			p.wants("deny-5", http.StatusOK)
 		})
 	}
-}
-
-// TestModelsLostData empties Redis while a stream is open. What the stream uses is charged all
-// the same.
-func TestModelsLostData(t *testing.T) {
-	t.Parallel()
-	redis := testserver.StartRedis(t)
-	p := proxy(t, redis.URL())
-	stream := p.stream("mock-100")
-	client := goredis.NewClient(&goredis.Options{Addr: redis.Addr()})
-	defer client.Close()
-	if err := client.FlushAll(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if n, end, err := words(stream); n != 100 || end != "data: [DONE]" || err != nil {
-		t.Errorf("%d words, then %q, %v", n, end, err)
-	}
-	p.eventuallyUses(map[string]int64{"requests": 1, "output": 100, "open": 0})
 }
