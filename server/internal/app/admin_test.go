@@ -26,15 +26,6 @@ func auth(t *testing.T, app *App, user string) int {
 
 const alice = `"domain":"demo","entries":[{"key":"user","value":"alice"}]`
 
-func TestAdminIsOffUnlessAskedFor(t *testing.T) {
-	t.Parallel()
-	for _, address := range []string{"", Off} {
-		if app := start(t, Options{Admin: AdminOptions{Address: address}}); addrOf(app, "admin") != "" {
-			t.Errorf("serves at %v", app.Addrs())
-		}
-	}
-}
-
 // TestAdminChangesHoldEverywhere: at all front-ends of the process.
 func TestAdminChangesHoldEverywhere(t *testing.T) {
 	t.Parallel()

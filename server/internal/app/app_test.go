@@ -110,6 +110,23 @@ func TestServes(t *testing.T) {
 	}
 }
 
+// TestListenersAreOff unless asked for, but those of HTTP and gRPC, of which gRPC can be.
+func TestListenersAreOff(t *testing.T) {
+	t.Parallel()
+	for want, o := range map[string]Options{
+		"http grpc": {RESP: "", Admin: AdminOptions{}},
+		"http":      {GRPC: Off, RESP: Off, Admin: AdminOptions{Address: Off}},
+	} {
+		var got []string
+		for _, a := range start(t, o).Addrs() {
+			got = append(got, a.Protocol)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("listeners are %v, want %s", got, want)
+		}
+	}
+}
+
 func TestInstancesShareNothing(t *testing.T) {
 	t.Parallel()
 	one, other := start(t, Options{}), start(t, Options{})
@@ -225,13 +242,18 @@ func TestRun(t *testing.T) {
 
 func TestRunReportsAnAddressInUse(t *testing.T) {
 	t.Parallel()
-	taken := start(t, Options{}).Addrs()[0].Address
-	app, err := New(Options{HTTP: taken})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := app.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "in use") {
-		t.Errorf("got %v", err)
+	other := start(t, Options{RESP: "127.0.0.1:0"})
+	for listener, o := range map[string]Options{
+		"http": {HTTP: addrOf(other, "http"), GRPC: Off},
+		"resp": {HTTP: "127.0.0.1:0", GRPC: Off, RESP: addrOf(other, "resp")},
+	} {
+		app, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := app.Run(t.Context()); err == nil || !strings.Contains(err.Error(), listener) || !strings.Contains(err.Error(), "in use") {
+			t.Errorf("%s: %v", listener, err)
+		}
 	}
 }
 

@@ -86,14 +86,6 @@ func TestServesEnvoyOnASocket(t *testing.T) {
 	wantCodes(t, dialGRPC(t, app), ok)
 }
 
-func TestServesNoEnvoy(t *testing.T) {
-	t.Parallel()
-	app := start(t, Options{GRPC: "off"})
-	if addrs := app.Addrs(); len(addrs) != 1 || addrs[0].Protocol != "http" {
-		t.Errorf("addresses: %v", addrs)
-	}
-}
-
 func TestServesJSON(t *testing.T) {
 	t.Parallel()
 	app := start(t, Options{})

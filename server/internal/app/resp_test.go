@@ -35,15 +35,6 @@ func say(t *testing.T, app *App, commands string) string {
 	return string(answer)
 }
 
-func TestRESPIsOffUnlessAskedFor(t *testing.T) {
-	t.Parallel()
-	for _, o := range []Options{{}, {RESP: Off}} {
-		if app := start(t, o); addrOf(app, "resp") != "" {
-			t.Errorf("serves at %v", app.Addrs())
-		}
-	}
-}
-
 func TestRESPServes(t *testing.T) {
 	t.Parallel()
 	app := start(t, Options{RESP: "127.0.0.1:0"})
@@ -110,18 +101,6 @@ func TestRESPIsRefused(t *testing.T) {
 	}
 	for _, address := range []string{"localhost:0", "127.0.0.2:0", "[::1]:0", "[::ffff:127.0.0.1]:0"} {
 		wantGood(t, address, Options{RESP: address})
-	}
-}
-
-func TestRESPAddressInUse(t *testing.T) {
-	t.Parallel()
-	taken := addrOf(start(t, Options{RESP: "127.0.0.1:0"}), "resp")
-	app, err := New(Options{HTTP: "127.0.0.1:0", GRPC: Off, RESP: taken})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := app.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "resp") || !strings.Contains(err.Error(), "in use") {
-		t.Errorf("got %v", err)
 	}
 }
 
