@@ -4,33 +4,20 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // lines keeps what is logged.
-type lines struct {
-	mu   sync.Mutex
-	text []string
-}
+type lines struct{ testserver.Output }
 
-func (l *lines) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.text = append(l.text, string(line))
-	return len(line), nil
-}
-
-func (l *lines) all() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return append([]string(nil), l.text...)
-}
+func (l *lines) all() []string { return slices.Collect(strings.Lines(l.String())) }
 
 // failing is a store that fails while its error is set.
 type failing struct{ err error }

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,15 +29,6 @@ func newWatch(t *testing.T, o Options) *Watch {
 	w := New(o)
 	t.Cleanup(w.Stop)
 	return w
-}
-
-func eventually(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !so(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
 }
 
 // ticks has a node looked at so many times.
@@ -270,12 +262,12 @@ func TestWatch(t *testing.T) {
 	for range 2 {
 		well.Store(false)
 		n.Begin()
-		eventually(t, "out", func() bool { return n.Outage() != nil && n.Outage().Silent() })
+		testserver.Eventually(t, "out", func() bool { return n.Outage() != nil && n.Outage().Silent() })
 		before := probes.Load()
-		eventually(t, "probed", func() bool { return probes.Load() > before+1 })
+		testserver.Eventually(t, "probed", func() bool { return probes.Load() > before+1 })
 		well.Store(true)
-		eventually(t, "back", func() bool { return n.Outage() == nil && !w.Any() })
-		eventually(t, "asleep", func() bool { return w.asleep.Load() })
+		testserver.Eventually(t, "back", func() bool { return n.Outage() == nil && !w.Any() })
+		testserver.Eventually(t, "asleep", func() bool { return w.asleep.Load() })
 	}
 	if w.Outages() != 2 {
 		t.Errorf("%d outages", w.Outages())
@@ -288,7 +280,7 @@ func TestNodesFailByThemselves(t *testing.T) {
 	w := newWatch(t, Options{Silence: 2 * Tick, Probe: unanswered})
 	bad, good := w.Node("bad"), w.Node("good")
 	bad.Begin()
-	eventually(t, "out", func() bool { good.Decided(good.Begin()); return bad.Outage() != nil })
+	testserver.Eventually(t, "out", func() bool { good.Decided(good.Begin()); return bad.Outage() != nil })
 	if good.Outage() != nil {
 		t.Error(good.Outage())
 	}
@@ -317,12 +309,12 @@ func TestResponsive(t *testing.T) {
 		want bool
 	}{
 		{"nothing", func() {}, false},
-		{"an echo", func() { eventually(t, "back", back) }, true},
+		{"an echo", func() { testserver.Eventually(t, "back", back) }, true},
 		{"a reply", n.replied, true},
 		{"another one", n.replied, true},
-		{"old ones", func() { eventually(t, "back", back) }, false},
-		{"an echo again", func() { eventually(t, "back", back) }, true},
-		{"a reply that is not the last one awaited", func() { n.replied(); eventually(t, "back", back); w.WholeTick() }, true},
+		{"old ones", func() { testserver.Eventually(t, "back", back) }, false},
+		{"an echo again", func() { testserver.Eventually(t, "back", back) }, true},
+		{"a reply that is not the last one awaited", func() { n.replied(); testserver.Eventually(t, "back", back); w.WholeTick() }, true},
 		{"the same, later", func() { n.replied(); w.echo.received.Add(-1) }, false},
 	} {
 		if tc.do(); w.responsive() != tc.want {
@@ -371,7 +363,7 @@ func TestFarAway(t *testing.T) {
 	}})
 	n := w.Node("n")
 	n.refuses(failuresInARow)
-	eventually(t, "back", func() bool { return n.Outage() == nil })
+	testserver.Eventually(t, "back", func() bool { return n.Outage() == nil })
 	if patient.Load() != 1 {
 		t.Errorf("%d probes with patience, want 1", patient.Load())
 	}

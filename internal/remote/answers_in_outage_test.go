@@ -95,14 +95,14 @@ func TestFaults(t *testing.T) {
 					t.Errorf("%+v, %v", a.Decisions, a.Err)
 				}
 			}
-			eventually(t, "the store is out", func() bool { return unreachable(taker) })
+			testserver.Eventually(t, "the store is out", func() bool { return unreachable(taker) })
 			for range 100 {
 				if a := take(taker, charge); a.Decisions[0].Source != acts.SourceFallback {
 					t.Errorf("away: %+v, %v", a.Decisions, a.Err)
 				}
 			}
 			on.Store(false)
-			eventually(t, "back", func() bool { return take(taker, charge).Decisions[0].Source == acts.SourceStore })
+			testserver.Eventually(t, "back", func() bool { return take(taker, charge).Decisions[0].Source == acts.SourceStore })
 			proxy.Close() // Stop need not wait for late replies
 		})
 	}
@@ -135,13 +135,13 @@ func TestCrashAndPause(t *testing.T) {
 			}
 			for range 2 {
 				fault.begin(server)
-				eventually(t, "away", func() bool { return unreachable(taker) })
+				testserver.Eventually(t, "away", func() bool { return unreachable(taker) })
 				fault.end(server)
-				eventually(t, "back", func() bool { return !unreachable(taker) })
+				testserver.Eventually(t, "back", func() bool { return !unreachable(taker) })
 			}
 			cancel()
 			callers.Wait()
-			eventually(t, "charged back", func() bool { return taker.Stats().Outstanding == 0 })
+			testserver.Eventually(t, "charged back", func() bool { return taker.Stats().Outstanding == 0 })
 		})
 	}
 }
@@ -187,7 +187,7 @@ func TestBound(t *testing.T) {
 		}
 		server.Resume()
 		for _, taker := range fleet {
-			eventually(t, "charged back", func() bool { return taker.Stats().Outstanding == 0 })
+			testserver.Eventually(t, "charged back", func() bool { return taker.Stats().Outstanding == 0 })
 		}
 		after := granted(3 * n)
 		if all := before + during + after; all > 2*n || after != max(0, n-before-during) {

@@ -18,6 +18,7 @@ import (
 	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // A picky store is a store in memory that refuses some calls, and can be held up.
@@ -117,7 +118,7 @@ func TestCallThatIsHalfWay(t *testing.T) {
 	}
 	patient := new(deadline.Clock).Before(t.Context(), time.Now().Add(patience))
 	callers.Go(func() { ask(patient, "other", 1) })
-	eventually(t, "the lane is busy", func() bool { return store.waiting.Load() > 0 })
+	testserver.Eventually(t, "the lane is busy", func() bool { return store.waiting.Load() > 0 })
 	callers.Go(func() { ask(patient, "k", 12) })
 	<-halfWay
 	decided := make(chan struct{})

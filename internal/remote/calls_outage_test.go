@@ -16,6 +16,7 @@ import (
 	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/outage"
 	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // A hanging store has nodes, each of which can stop answering: its calls return once it
@@ -113,15 +114,6 @@ func hang(t *testing.T, o CallOptions) (*hanging, *Calls) {
 	return h, c
 }
 
-func eventually(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !so(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
-
 // ask asks in the background; done is closed when the act is answered.
 func ask(c weir.Taker, acts ...*weir.Act) (done chan struct{}) {
 	done = make(chan struct{})
@@ -141,7 +133,7 @@ func TestOutage(t *testing.T) {
 	goOn := h.stop(t, "bad")
 	left, waits := act("bad:k", 1), act("bad:k", 10)
 	first := ask(c, left)
-	eventually(t, "in flight", func() bool { return h.calls.Load() == 1 })
+	testserver.Eventually(t, "in flight", func() bool { return h.calls.Load() == 1 })
 	second := ask(c, waits)
 	<-first
 	<-second
@@ -175,7 +167,7 @@ func TestOutage(t *testing.T) {
 	if a := <-landed; !a.Allowed() {
 		t.Error("it is not told again")
 	}
-	eventually(t, "back", func() bool { return c.Stats().Unreachable == 0 })
+	testserver.Eventually(t, "back", func() bool { return c.Stats().Unreachable == 0 })
 	if again := act("bad:k", 1); true {
 		if c.Take(t.Context(), []*weir.Act{again}); again.Err != nil || again.Decisions[0].Remaining != perDay.Capacity()-2 {
 			t.Errorf("afterwards: %+v, %v", again.Decisions, again.Err)
@@ -251,7 +243,7 @@ func TestLateCallsFreeTheirLane(t *testing.T) {
 		a := act("slow:k", 1)
 		acts, all = append(acts, a), append(all, ask(c, a))
 		if want := int64(min(i+1, 9)); want == int64(i+1) {
-			eventually(t, fmt.Sprint(want, " in flight"), func() bool { return h.calls.Load() == want })
+			testserver.Eventually(t, fmt.Sprint(want, " in flight"), func() bool { return h.calls.Load() == want })
 		}
 	}
 	time.Sleep(50 * time.Millisecond)
@@ -384,7 +376,7 @@ func TestEveryReplyOfACallIsAwaited(t *testing.T) {
 	c := NewCalls(p, CallOptions{Silence: time.Hour})
 	acts := []*weir.Act{act("n:a", 1), act("n:b", 2), act("n:c", 3)}
 	done := ask(c, acts...)
-	eventually(t, "in flight", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return len(p.late) == 3 })
+	testserver.Eventually(t, "in flight", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return len(p.late) == 3 })
 	p.late[0].land()
 	p.late[2].land()
 	select {
@@ -416,12 +408,12 @@ func TestLateCallsAreNotOvertaken(t *testing.T) {
 	c.Take(ctx, []*weir.Act{act("n:k", 1)})
 	second := act("n:k", 1)
 	done := ask(c, second)
-	eventually(t, "waits", func() bool { return c.Stats().Waiting == 1 })
+	testserver.Eventually(t, "waits", func() bool { return c.Stats().Waiting == 1 })
 	if out() != 1 {
 		t.Error("it was overtaken")
 	}
 	p.late[0].land()
-	eventually(t, "leaves", func() bool { return out() == 2 })
+	testserver.Eventually(t, "leaves", func() bool { return out() == 2 })
 	p.late[1].land()
 	if <-done; second.Err != nil {
 		t.Error(second.Err)

@@ -13,6 +13,7 @@ import (
 	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // TestEndsAreDelivered: a release, settlement or refund that the store did not decide is
@@ -64,7 +65,7 @@ func TestEndsAreDelivered(t *testing.T) {
 					late.land(nil, true)
 				}
 				store.fail(nil)
-				eventually(t, "delivered", func() bool { return taker.Stats().Outstanding == 0 })
+				testserver.Eventually(t, "delivered", func() bool { return taker.Stats().Outstanding == 0 })
 				if n := used(t, store, "k", limit); n != want {
 					t.Errorf("%d charged, want %d", n, want)
 				}
@@ -101,18 +102,18 @@ func TestUnknownIDIsDelivered(t *testing.T) {
 	}
 	links[1].fail(nil)
 	before := links[1].calls.Load()
-	eventually(t, "the store does not know the IDs", func() bool { return links[1].calls.Load() > before+5 })
+	testserver.Eventually(t, "the store does not know the IDs", func() bool { return links[1].calls.Load() > before+5 })
 	if n := fleet[1].Stats().Outstanding; n != 2 {
 		t.Errorf("%d are kept", n)
 	}
 	links[0].fail(nil)
-	eventually(t, "recorded", func() bool { return fleet[0].Stats().Outstanding == 0 })
-	eventually(t, "delivered", func() bool { return fleet[1].Stats().Outstanding == 1 })
+	testserver.Eventually(t, "recorded", func() bool { return fleet[0].Stats().Outstanding == 0 })
+	testserver.Eventually(t, "delivered", func() bool { return fleet[1].Stats().Outstanding == 1 })
 	if n := used(t, store, "k", room.Limit); n != 0 {
 		t.Errorf("%d slots stay", n)
 	}
 	clock.Advance(11 * time.Second)
-	eventually(t, "given up", func() bool { return fleet[1].Stats().Outstanding == 0 })
+	testserver.Eventually(t, "given up", func() bool { return fleet[1].Stats().Outstanding == 0 })
 }
 
 // TestDeliveriesAreBounded: without room, the act is an error; and Stop says what is lost.
@@ -155,7 +156,7 @@ func TestRefundsWithoutIDsAreSentOnce(t *testing.T) {
 			t.Errorf("%v: %v", reason, a.Err)
 		}
 		store.fail(nil)
-		eventually(t, "refunded", func() bool { return taker.Stats().Outstanding == 0 })
+		testserver.Eventually(t, "refunded", func() bool { return taker.Stats().Outstanding == 0 })
 		if n := used(t, store, "error", charge.Limit); n != want {
 			t.Errorf("%v: %d charged, want %d", reason, n, want)
 		}

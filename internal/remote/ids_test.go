@@ -17,6 +17,7 @@ import (
 	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // about does something to an id.
@@ -73,7 +74,7 @@ func TestIDsInAnOutage(t *testing.T) {
 		t.Errorf("released: %+v, %v", a.Decisions, a.Err)
 	}
 	store.fail(nil)
-	eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
+	testserver.Eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
 	if n := used(t, store, "k", limit); n != 9+20+23 {
 		t.Errorf("%d charged, want 52", n)
 	}
@@ -119,7 +120,7 @@ func TestReloadInAnOutage(t *testing.T) {
 		t.Errorf("settled: %+v, %v", a.Decisions, a.Err)
 	}
 	store.fail(nil)
-	eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
+	testserver.Eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
 	for key, want := range map[string]int64{"old": 5, "kept": 5, "new": 0} {
 		a := take(store, weir.Charge{Key: key, HashTag: "tag", Limit: limit})
 		if n := limit.Capacity() - a.Decisions[0].Remaining; n != want {
@@ -167,7 +168,7 @@ func TestSlots(t *testing.T) {
 	}
 	store.fail(nil)
 	for _, taker := range fleet {
-		eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
+		testserver.Eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
 	}
 	for _, id := range []string{"before", "here00", "here10"} {
 		for i := range fleet {
@@ -208,7 +209,7 @@ func TestSlotsBesideUnits(t *testing.T) {
 		t.Fatalf("%+v, %v", a.Decisions, a.Err)
 	}
 	store.fail(nil)
-	eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
+	testserver.Eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
 	if n := used(t, store, "u", units.Limit); n != 10 {
 		t.Errorf("%d charged", n)
 	}
@@ -238,7 +239,7 @@ func TestRefundsAndRecords(t *testing.T) {
 		t.Errorf("recorded under allow: %+v, %v", a.Decisions, a.Err)
 	}
 	store.fail(nil)
-	eventually(t, "charged back", func() bool { return taker.Stats().Outstanding == 0 })
+	testserver.Eventually(t, "charged back", func() bool { return taker.Stats().Outstanding == 0 })
 	if store.recorded("k") != 5 {
 		t.Errorf("%d charged back, want 6 - 4 + 3", store.recorded("k"))
 	}
@@ -267,7 +268,7 @@ func TestAllowBinds(t *testing.T) {
 			t.Errorf("settled: %v, released: %v", a.Err, b.Err)
 		}
 		back(t, store, taker)
-		eventually(t, "amended", func() bool { return taker.Stats().Outstanding == 0 })
+		testserver.Eventually(t, "amended", func() bool { return taker.Stats().Outstanding == 0 })
 		if n := used(t, store, "allowed", charge.Limit); n != 0 {
 			t.Errorf("%v: %d charged", charge.Limit, n)
 		}
@@ -297,7 +298,7 @@ func TestRefusalBindsNobody(t *testing.T) {
 			}
 		}
 		back(t, store, taker)
-		eventually(t, "amended", func() bool { return taker.Stats().Outstanding == 0 })
+		testserver.Eventually(t, "amended", func() bool { return taker.Stats().Outstanding == 0 })
 		if a := about(taker, acts.KindTake, "before", charge); !a.Allowed() || a.Decisions[0].Granted != 3 {
 			t.Errorf("%s: repeated: %+v, %v", key, a.Decisions, a.Err)
 		}
@@ -425,7 +426,7 @@ func acrossInstances(t *testing.T, beats bool, policy remote.Policy) {
 			if locally++; beats {
 				t.Fatalf("decided locally: %+v", took.Decisions)
 			}
-			eventually(t, "the outage has ended", func() bool { return a.Stats().Outstanding == 0 })
+			testserver.Eventually(t, "the outage has ended", func() bool { return a.Stats().Outstanding == 0 })
 		}
 		if ended := act(acts.KindRelease, []weir.Taker{b, a}[rand.IntN(2)]); ended.Err != nil && !acts.Kept(ended.Err) {
 			t.Fatalf("released: %v", ended.Err)

@@ -14,6 +14,7 @@ import (
 	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // A latecomer is a store whose replies can be late.
@@ -205,7 +206,7 @@ func settles(t *testing.T, algorithm weir.Algorithm, id string, told telling, th
 		t.Fatalf("told %+v, %v", a.Decisions, a.Err)
 	}
 	store.land(there.err, there.applied)
-	eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
+	testserver.Eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := taker.Stop(ctx); err != nil {
@@ -265,7 +266,7 @@ func TestLateRecordsAndParts(t *testing.T) {
 			others := storetest.NewAct(weir.Charge{Key: "part", Limit: limit, Cost: 85})
 			store.Taker.Take(t.Context(), []*weir.Act{others})
 			store.land(there.err, there.applied)
-			eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
+			testserver.Eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
 			if n := used(t, store, "recorded", limit); n != 4 {
 				t.Errorf("%d recorded", n)
 			}
@@ -294,7 +295,7 @@ func TestAmendmentsKeepTheirOrder(t *testing.T) {
 	store.hold()
 	away.fail(nil)
 	out := func() int { store.mu.Lock(); defer store.mu.Unlock(); return len(store.held) }
-	eventually(t, "an amendment is in flight", func() bool { return out() == 1 })
+	testserver.Eventually(t, "an amendment is in flight", func() bool { return out() == 1 })
 	if a := about(taker, acts.KindRelease, "holder", room); a.Err != nil || a.Decisions[0].Granted != 1 {
 		t.Errorf("%+v, %v", a.Decisions, a.Err)
 	}
@@ -303,7 +304,7 @@ func TestAmendmentsKeepTheirOrder(t *testing.T) {
 		t.Errorf("%d amendments in flight", out())
 	}
 	store.land(nil, true)
-	eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
+	testserver.Eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
 	if n := used(t, store, "k", room.Limit); n != 0 {
 		t.Errorf("%d slots are taken", n)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/weirlimit/weir/internal/outage"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // A pool of go-redis whose server is away looks once a second whether it was closed.
@@ -52,17 +53,6 @@ func store(t weir.Taker) remote.Store {
 		return s
 	}
 	return storetest.Alone{Taker: t}
-}
-
-// eventually waits until something is so.
-func eventually(t testing.TB, what string, so func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !so(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-		<-time.After(time.Millisecond)
-	}
 }
 
 // A flaky store is a store in memory that can be away.
@@ -122,7 +112,7 @@ func back(t testing.TB, store *flaky, instances ...*remote.Remote) {
 	t.Helper()
 	store.fail(nil)
 	for _, taker := range instances {
-		eventually(t, "the store is reachable", func() bool { return !unreachable(taker) })
+		testserver.Eventually(t, "the store is reachable", func() bool { return !unreachable(taker) })
 	}
 }
 
@@ -143,7 +133,7 @@ func take(taker weir.Taker, charges ...weir.Charge) *weir.Act {
 func openUp(t testing.TB, taker *remote.Remote, store *flaky, err error) {
 	t.Helper()
 	store.fail(err)
-	eventually(t, "the store is unreachable", func() bool {
+	testserver.Eventually(t, "the store is unreachable", func() bool {
 		taker.Ask(context.Background(), []*weir.Act{storetest.NewAct(weir.Charge{Key: "any", Limit: perHour})})
 		return unreachable(taker)
 	})
@@ -293,7 +283,7 @@ func TestChargesBack(t *testing.T) {
 		}
 		charge("other", 1)
 		store.fail(nil)
-		eventually(t, "charged back", func() bool { return taker.Stats().Outstanding == 0 })
+		testserver.Eventually(t, "charged back", func() bool { return taker.Stats().Outstanding == 0 })
 		if store.recorded("k") != 12 || store.recorded("other") != 1 || taker.Stats().Recorded != 13 || taker.Stats().Doubtful != 0 {
 			t.Errorf("%v: %d and %d recorded, %+v", limit, store.recorded("k"), store.recorded("other"), taker.Stats())
 		}
@@ -303,7 +293,7 @@ func TestChargesBack(t *testing.T) {
 		openUp(t, taker, store, weir.ErrNotApplied)
 		charge("k", 1)
 		clock.Advance(3 * time.Hour)
-		eventually(t, "forgotten", func() bool { return taker.Stats().Outstanding == 0 })
+		testserver.Eventually(t, "forgotten", func() bool { return taker.Stats().Outstanding == 0 })
 		store.fail(nil)
 		if store.recorded("k") != 12 {
 			t.Errorf("%v: charged what counts no more: %d", limit, store.recorded("k"))
@@ -336,7 +326,7 @@ func TestHalfLoadAfterAnOutage(t *testing.T) {
 				t.Errorf("%v: %d refused in the outage", algorithm, n)
 			}
 			store.fail(nil)
-			eventually(t, "recorded", func() bool { return taker.Stats().Outstanding == 0 })
+			testserver.Eventually(t, "recorded", func() bool { return taker.Stats().Outstanding == 0 })
 			if n := store.recorded("k"); (algorithm == weir.SlidingLog || algorithm == weir.RollingWindow) && n != map[time.Duration]int64{1: 12, 4: 16, 20: 16}[periods] {
 				t.Errorf("%v: %d recorded after %d halves of the period", algorithm, n, periods)
 			}
@@ -362,7 +352,7 @@ func TestSingleFailures(t *testing.T) {
 			t.Errorf("%v: %+v, %v", class, a.Decisions, a.Err)
 		}
 		store.fail(nil)
-		eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
+		testserver.Eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
 		if s := taker.Stats(); s.Recorded != want.Recorded || s.Doubtful != want.Doubtful {
 			t.Errorf("%v: %d recorded, %d doubtful", class, s.Recorded, s.Doubtful)
 		}
@@ -559,7 +549,7 @@ func TestAlternatives(t *testing.T) {
 	taker.Take(t.Context(), []*weir.Act{settle})
 	want(settle, weir.NotEvaluated, weir.Granted)
 	store.fail(nil)
-	eventually(t, "the store is reachable", func() bool { return !unreachable(taker) })
+	testserver.Eventually(t, "the store is reachable", func() bool { return !unreachable(taker) })
 	for _, key := range []string{"l1", "l2"} {
 		// The store is charged before it decides.
 		take(taker, weir.Charge{Key: key, HashTag: "tag", Limit: limit})
@@ -592,7 +582,7 @@ func TestSettlingSurvivesAPanic(t *testing.T) {
 		t.Fatalf("%+v, %v", a.Decisions, a.Err)
 	}
 	store.fail(nil)
-	eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
+	testserver.Eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
 	if n := used(t, store, "k", limit); n != 7 || panics.Load() != 3 {
 		t.Errorf("%d charged after %d panics", n, panics.Load()-1)
 	}
@@ -619,7 +609,7 @@ func TestReconcilingLeavesTheStoreItsTime(t *testing.T) {
 			take(taker, weir.Charge{Key: fmt.Sprint(i), Limit: perHour, Cost: 1})
 		}
 		store.fail(nil)
-		eventually(t, "recorded", func() bool { return taker.Stats().Outstanding == 0 })
+		testserver.Eventually(t, "recorded", func() bool { return taker.Stats().Outstanding == 0 })
 		last := len(began) - 1
 		if took := began[last].Sub(began[0]); last < 10 || took < 5*each*time.Duration(last) {
 			t.Errorf("%d calls in %v", last+1, took)

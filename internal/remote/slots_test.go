@@ -11,6 +11,7 @@ import (
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // anonymous does an act of nobody in particular.
@@ -56,7 +57,7 @@ func TestAnonymousSlots(t *testing.T) {
 			store.fail(weir.ErrNotApplied)
 			run(c.during)
 			back(t, store, taker)
-			eventually(t, "reconciled", func() bool { return taker.Stats().Outstanding == 0 })
+			testserver.Eventually(t, "reconciled", func() bool { return taker.Stats().Outstanding == 0 })
 			run(c.after)
 			peek := seats
 			peek.Cost = 0
@@ -85,7 +86,7 @@ func TestSlotIsReturnedOnce(t *testing.T) {
 		anonymous(taker, acts.KindTake, seats)
 	}
 	anonymous(taker, acts.KindRefund, seats)
-	eventually(t, "reconciled", func() bool { return taker.Stats().Outstanding == 0 })
+	testserver.Eventually(t, "reconciled", func() bool { return taker.Stats().Outstanding == 0 })
 	seats.Cost = 0
 	if d := anonymous(store, acts.KindTake, seats); d.Remaining != 2 {
 		t.Errorf("%d slots are free, want 2", d.Remaining)
@@ -120,7 +121,7 @@ func TestSlotsThatTheStoreHasRecorded(t *testing.T) {
 			t.Fatalf("%d of 4 granted", n)
 		}
 		back(t, store, taker)
-		eventually(t, "reconciled", func() bool { return taker.Stats().Outstanding == 0 })
+		testserver.Eventually(t, "reconciled", func() bool { return taker.Stats().Outstanding == 0 })
 		if n += granted(5); n != 4 {
 			t.Fatalf("room for 4, %d granted", n)
 		}

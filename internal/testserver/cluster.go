@@ -242,11 +242,21 @@ func (r *Redis) must(args ...string) string {
 // until waits until a condition holds.
 func (r *Redis) until(what string, holds func() bool) {
 	r.t.Helper()
-	deadline := time.Now().Add(4 * startTimeout)
-	for !holds() {
+	await(r.t, 4*startTimeout, "redis-server at "+r.Addr()+": "+what, holds)
+}
+
+// Eventually waits until a condition holds. If it does not within half a minute, the test
+// fails with what was expected.
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	await(t, 30*time.Second, what, holds)
+}
+
+func await(t testing.TB, patience time.Duration, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			r.t.Fatalf("redis-server at %s: not within %v: %s", r.Addr(), 4*startTimeout, what)
+			t.Fatalf("not within %v: %s", patience, what)
 		}
-		time.Sleep(pollInterval)
 	}
 }

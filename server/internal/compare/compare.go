@@ -159,13 +159,15 @@ func (c *Comparer) report(d *difference, raw []byte) {
 		return // the other service has understood it
 	}
 	domain := clip(asked.GetDomain())
-	n, due := c.count(kind{d.result, domain, keysOf(asked, d.descriptor), d.reason})
+	keys := joined(asked, d.descriptor, func(key, _ string) string { return key })
+	text := joined(asked, d.descriptor, func(key, value string) string { return key + "=" + value })
+	n, due := c.count(kind{d.result, domain, keys, d.reason})
 	level := slog.LevelDebug
 	if due {
 		level = slog.LevelWarn
 	}
 	c.options.Logger.Log(context.Background(), level, "Weir would have answered otherwise",
-		"result", string(d.result), "reason", d.reason, "domain", domain, "descriptor", textOf(asked, d.descriptor),
+		"result", string(d.result), "reason", d.reason, "domain", domain, "descriptor", text,
 		"other", statusText(d.other), "weir", statusText(d.weir), "number", n)
 }
 
@@ -191,16 +193,7 @@ func (c *Comparer) count(k kind) (n int64, due bool) {
 	return of.n, due
 }
 
-// keysOf returns the keys of a descriptor; those of all of them for -1.
-func keysOf(asked *rlsv3.RateLimitRequest, descriptor int) string {
-	return joined(asked, descriptor, func(key, _ string) string { return key })
-}
-
-// textOf returns a descriptor as people write it; all of them for -1.
-func textOf(asked *rlsv3.RateLimitRequest, descriptor int) string {
-	return joined(asked, descriptor, func(key, value string) string { return key + "=" + value })
-}
-
+// joined returns the entries of a descriptor as entry writes them; those of all of them for -1.
 func joined(asked *rlsv3.RateLimitRequest, descriptor int, entry func(key, value string) string) string {
 	descriptors := asked.GetDescriptors()
 	if descriptor >= 0 && descriptor < len(descriptors) {

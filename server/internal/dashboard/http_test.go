@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/server/internal/app"
 )
 
@@ -134,15 +135,10 @@ func TestLoginsEndWithTheirToken(t *testing.T) {
 	if err := os.WriteFile(file, []byte("another-token-of-some-length\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	testserver.Eventually(t, "the session ends with its token", func() bool {
 		resp, _ := s.call(http.MethodGet, "/v1/rules", "", "Cookie", cookie)
-		if resp.StatusCode == http.StatusUnauthorized {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the session outlives its token: %d", resp.StatusCode)
-		}
-	}
+		return resp.StatusCode == http.StatusUnauthorized
+	})
 }
 
 var links = regexp.MustCompile(`/dashboard/assets/[a-z]+-[0-9a-f]{16}\.[a-z]+`)

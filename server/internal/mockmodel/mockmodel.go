@@ -6,6 +6,7 @@ package mockmodel
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -178,9 +179,7 @@ func (a *answer) usage() map[string]any {
 func (a *answer) chat() {
 	of := func(kind string, choices []any, rest map[string]any) map[string]any {
 		all := map[string]any{"id": "chatcmpl-mock", "object": kind, "created": 1, "model": a.body.Model, "choices": choices}
-		for k, v := range rest {
-			all[k] = v
-		}
+		maps.Copy(all, rest)
 		return all
 	}
 	if !a.body.Stream {
@@ -211,9 +210,7 @@ func (a *answer) chat() {
 func (a *answer) completions() {
 	of := func(text string, end any, rest map[string]any) map[string]any {
 		all := map[string]any{"id": "cmpl-mock", "object": "text_completion", "created": 1, "model": a.body.Model, "choices": []any{map[string]any{"index": 0, "text": text, "finish_reason": end, "logprobs": nil}}}
-		for k, v := range rest {
-			all[k] = v
-		}
+		maps.Copy(all, rest)
 		return all
 	}
 	if !a.body.Stream {

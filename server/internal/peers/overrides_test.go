@@ -63,7 +63,7 @@ func (i *instance) has(t *testing.T, want string) {
 // learns waits until an instance that was started has that.
 func (i *instance) learns(t *testing.T, want string) {
 	t.Helper()
-	eventually(t, want, func() bool { return i.String() == want })
+	testserver.Eventually(t, want, func() bool { return i.String() == want })
 }
 
 func must(t *testing.T, err error) {
@@ -123,8 +123,8 @@ func TestManyAtOnce(t *testing.T) {
 		must(t, <-done)
 	}
 	must(t, one.set("last", nil))
-	eventually(t, "both know the last one", func() bool { return strings.Contains(other.String(), `"last"`) })
-	eventually(t, "both have the same", func() bool { return one.String() == other.String() })
+	testserver.Eventually(t, "both know the last one", func() bool { return strings.Contains(other.String(), `"last"`) })
+	testserver.Eventually(t, "both have the same", func() bool { return one.String() == other.String() })
 }
 
 // TestLaterChange: a change takes the place of an earlier one of its key that waits.

@@ -79,16 +79,6 @@ func synchronize(t *testing.T, all ...*instance) {
 	}
 }
 
-func eventually(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !so(); {
-		if time.Now().After(deadline) {
-			t.Fatal("never: " + what)
-		}
-		<-time.After(time.Millisecond)
-	}
-}
-
 // TestCount: instances come, crash and stop, and stay counted while Redis is unreachable
 // and after it has lost them.
 func TestCount(t *testing.T) {
@@ -112,7 +102,7 @@ func TestCount(t *testing.T) {
 	if n := crashed.group.Count(); n != 3 {
 		t.Errorf("the third one knows %d", n)
 	}
-	eventually(t, "the third is missed", func() bool { synchronize(t, one); return one.group.Count() == 2 })
+	testserver.Eventually(t, "the third is missed", func() bool { synchronize(t, one); return one.group.Count() == 2 })
 
 	server.Pause()
 	one.group.Timeout = 50 * time.Millisecond
@@ -166,7 +156,7 @@ func TestStop(t *testing.T) {
 	client := connect(t, server)
 	running := open(t, client, Options{Timeout: 100 * time.Millisecond})
 	running.group.Start()
-	eventually(t, "one", func() bool { return running.group.count.Load() == 1 })
+	testserver.Eventually(t, "one", func() bool { return running.group.count.Load() == 1 })
 	server.Pause()
 	running.stop(t)
 	server.Resume()

@@ -59,7 +59,7 @@ func TestOverridesInTopologies(t *testing.T) {
 			before := `"a" 100/min burst 20, "b" 0/h fixed_window charge_refused`
 			one.learns(t, before)
 			other.learns(t, before)
-			eventually(t, "two instances", func() bool { return one.group.Count() == 2 && other.group.Count() == 2 })
+			testserver.Eventually(t, "two instances", func() bool { return one.group.Count() == 2 && other.group.Count() == 2 })
 			fleet.kill()
 			// A change in between holds here, and reaches the others in the end.
 			if err := one.set("c", nil); err != nil {

@@ -112,10 +112,10 @@ func TestRotation(t *testing.T) {
 				server.set(">" + next)
 				server.write(next)
 				// Connections that have begun may still send the last one.
-				eventually(t, "the new password holds", func() bool { return s.Password() == next })
+				testserver.Eventually(t, "the new password holds", func() bool { return s.Password() == next })
 				server.set("<" + last)
 				last = next
-				eventually(t, "decisions go on", func() bool { return taken.Load() > before+100 })
+				testserver.Eventually(t, "decisions go on", func() bool { return taken.Load() > before+100 })
 			}
 		})
 	}
@@ -143,7 +143,7 @@ func TestRotationWhileConnecting(t *testing.T) {
 	<-sent
 	server.set(">second")
 	server.write("second")
-	eventually(t, "the new password holds", func() bool { return s.Password() == "second" })
+	testserver.Eventually(t, "the new password holds", func() bool { return s.Password() == "second" })
 	server.set("<first")
 	close(forgotten)
 	if err := <-called; err != nil {
@@ -156,7 +156,7 @@ func TestRotationWhileConnecting(t *testing.T) {
 func TestEarlyPassword(t *testing.T) {
 	t.Parallel()
 	server := startConfined(t)
-	var log syncBuffer
+	var log testserver.Output
 	s := open(t, server.Addr(), "&pool_size=1&conn_max_idle_time=1ns", 5*time.Millisecond, store.Options{
 		Passwords: store.Passwords{File: server.file}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
@@ -171,33 +171,15 @@ func TestEarlyPassword(t *testing.T) {
 	}
 	ping()
 	server.write("second")
-	eventually(t, "the log says so", func() bool { return strings.Contains(log.String(), "the last one holds") })
+	testserver.Eventually(t, "the log says so", func() bool { return strings.Contains(log.String(), "the last one holds") })
 	ping()
 	server.set(">second")
-	eventually(t, "the new password holds", func() bool { return s.Password() == "second" })
+	testserver.Eventually(t, "the new password holds", func() bool { return s.Password() == "second" })
 	server.set("<first")
 	ping()
 	if n := strings.Count(log.String(), "\n"); n != 1 || strings.Contains(log.String(), "second") {
 		t.Errorf("log: %s", log.String())
 	}
-}
-
-// A syncBuffer is a buffer for several goroutines.
-type syncBuffer struct {
-	mu  sync.Mutex
-	all bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.all.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.all.String()
 }
 
 // TestPasswordSources: what cannot be a source of passwords is named at the start.
@@ -341,14 +323,5 @@ func TestContainerCredentials(t *testing.T) {
 	}
 	if _, err := s.ReadPassword(t.Context()); err == nil || !strings.Contains(err.Error(), "401") {
 		t.Errorf("without a right to credentials: %v", err)
-	}
-}
-
-func eventually(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !so(); <-time.After(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within 30s: %s", what)
-		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/observe"
 	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/server/internal/traffic"
 )
@@ -320,24 +321,13 @@ func TestSubscribe(t *testing.T) {
 }
 
 // lines keeps what is logged.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(line)
-}
+type lines struct{ testserver.Output }
 
 // after waits and returns what was logged until then.
 func (l *lines) after(wait time.Duration) []string {
 	time.Sleep(wait)
 	synctest.Wait()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Collect(strings.Lines(l.text.String()))
+	return slices.Collect(strings.Lines(l.String()))
 }
 
 // logged returns a fixture that was started, and its log.
