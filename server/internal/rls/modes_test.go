@@ -20,7 +20,9 @@ descriptors:
   - {key: big, rate_limit: {unit: hour, requests_per_unit: 5, name: b, replaces: [{name: small}, {name: nobody}]}}
   - {key: small, rate_limit: {unit: minute, requests_per_unit: 1, name: small}}
   - {key: tiny, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 1, name: small}}
-  - {key: any, rate_limit: {unlimited: true, replaces: [{name: small}]}}
+  - key: alt
+    rate_limit: {name: first, algorithm: gcra, unit: hour, requests_per_unit: 1}
+    otherwise: [{rate_limit: {name: second, algorithm: gcra, unit: hour, requests_per_unit: 20}}]
 `
 
 // codes are the answers without their limits: the whole, then each descriptor.
@@ -97,6 +99,9 @@ func TestHeaders(t *testing.T) {
 		},
 		"no limit":  {rls.Mode{Headers: &other}, "none=1", []string{"x-weir-unmatched: rule"}},
 		"unlimited": {rls.Mode{Headers: &other}, "free=1", nil},
+		"alternatives": {
+			rls.Mode{Headers: &other}, "alt=1 +2; p=1; alt=2", []string{"X-Limit: 1", "X-Left: 0", "X-Reset: 3600", "x-weir-alternative: 2, 1"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
