@@ -38,7 +38,6 @@ type Gate struct {
 // are an error; see [Gate.Enter].
 func (g *Gate) Take(ctx context.Context, limiter *weir.Limiter, key string, cost int64) *weir.Act {
 	act := g.act(acts.KindTake, limiter, key, cost)
-	act.Immediate = true
 	g.decide(ctx, limiter, act)
 	return act
 }
@@ -47,7 +46,6 @@ func (g *Gate) Take(ctx context.Context, limiter *weir.Limiter, key string, cost
 // charges, and no decision is made.
 func (g *Gate) Charge(ctx context.Context, limiter *weir.Limiter, key string, cost int64) *weir.Act {
 	act := g.act(acts.KindTake, limiter, key, cost)
-	act.Immediate = true
 	units := act.Charges[:0]
 	for _, charge := range act.Charges {
 		if !algo.TraitsOf(charge.Limit.Algorithm).HoldsSlots {
@@ -65,7 +63,6 @@ func (g *Gate) Charge(ctx context.Context, limiter *weir.Limiter, key string, co
 // an ID if there is such a limit.
 func (g *Gate) hold(ctx context.Context, limiter *weir.Limiter, key string, cost int64) *weir.Act {
 	act := g.act(acts.KindTake, limiter, key, cost)
-	act.Immediate = true
 	for i := range act.Charges {
 		if charge := &act.Charges[i]; algo.TraitsOf(charge.Limit.Algorithm).HoldsSlots {
 			act.ID, act.NewID, charge.Cost = rand.Text(), true, 1
@@ -75,8 +72,11 @@ func (g *Gate) hold(ctx context.Context, limiter *weir.Limiter, key string, cost
 	return act
 }
 
+// act makes an act under a limiter. Takes never reserve: a request cannot queue.
 func (g *Gate) act(kind weir.Kind, limiter *weir.Limiter, key string, cost int64) *weir.Act {
-	return limiter.Act(kind, Bounded(key), clamp(cost))
+	act := limiter.Act(kind, Bounded(key), clamp(cost))
+	act.Immediate = kind == acts.KindTake
+	return act
 }
 
 // HasSlots reports whether some of the limiter's limits have slots to hold.
