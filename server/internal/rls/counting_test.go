@@ -26,7 +26,7 @@ descriptors:
       - {key: inner, rate_limit: {unit: minute, requests_per_unit: 7}}
 `
 
-// TestCounting: units and limits that TestModel does not draw.
+// TestCounting: units, limits and hits that TestModel does not draw.
 func TestCounting(t *testing.T) {
 	t.Parallel()
 	for name, lines := range map[string]string{
@@ -41,6 +41,13 @@ func TestCounting(t *testing.T) {
 			most=1 +4294967294 => OK | OK 4294967295/MINUTE 1 56s
 			most=1 => OK | OK 4294967295/MINUTE 0 56s
 			most=1 => OVER_LIMIT | OVER_LIMIT 4294967295/MINUTE 0 56s`,
+		"more hits than are counted": `
+			h=3 +9007199254740992 => OVER_LIMIT | OVER_LIMIT 8/HOUR 0 59m56s
+			h=3 +18446744073709551610 => OVER_LIMIT | OVER_LIMIT 8/HOUR 0 59m56s
+			h=3 => OK | OK 8/HOUR 7 59m56s
+			h=4 +9007199254740991 => OVER_LIMIT | OVER_LIMIT 8/HOUR 0 59m56s
+			h=4 +9007199254740991 => OVER_LIMIT | OVER_LIMIT 8/HOUR 0 59m56s
+			h=4 => OVER_LIMIT | OVER_LIMIT 8/HOUR 0 59m56s`,
 		"no limit": `
 			none=1 => OK | OK 0
 			a=exempt => OK | OK 0
@@ -57,25 +64,6 @@ func TestCounting(t *testing.T) {
 			newBench(t, theirs, rls.Mode{}).wants(lines)
 		})
 	}
-}
-
-// TestHits: the request's hits hold for descriptors that have none themselves,
-// and no number of them goes round.
-func TestHits(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, theirs, rls.Mode{})
-	b.want("OK | OK 8/HOUR 5 59m56s", "h=1", hits(3))
-	b.want("OK | OK 8/HOUR 3 59m56s | OK 3/MINUTE three 0 56s", "h=1 +2; a=1", hits(3))
-	b.want("OK | OK 8/HOUR 3 59m56s | OK 8/HOUR 2 59m56s", "h=1 +0; h=1")
-	b.want("OVER_LIMIT | OVER_LIMIT 8/HOUR 0 59m56s", "h=2", hits(4294967295))
-	b.wants(`
-		h=3 +9007199254740992 => OVER_LIMIT | OVER_LIMIT 8/HOUR 0 59m56s
-		h=3 +9223372036854775808 => OVER_LIMIT | OVER_LIMIT 8/HOUR 0 59m56s
-		h=3 +18446744073709551610 => OVER_LIMIT | OVER_LIMIT 8/HOUR 0 59m56s
-		h=3 => OK | OK 8/HOUR 7 59m56s
-		h=4 +9007199254740991 => OVER_LIMIT | OVER_LIMIT 8/HOUR 0 59m56s
-		h=4 +9007199254740991 => OVER_LIMIT | OVER_LIMIT 8/HOUR 0 59m56s
-		h=4 => OVER_LIMIT | OVER_LIMIT 8/HOUR 0 59m56s`)
 }
 
 // TestRefund: negative hits give back, never beyond the limit.

@@ -49,20 +49,13 @@ func TestQuota(t *testing.T) {
 		want        string
 		descriptors string // after one that has spent q, sq and n
 	}{
-		"one alone denies":         {rls.Mode{}, "OVER OVER", "q=1"},
 		"one of two":               {rls.Mode{}, "OK OVER OK", "q=1; p=1"},
-		"both":                     {rls.Mode{}, "OVER OVER OVER", "q=1; q=1"},
-		"others deny as always":    {rls.Mode{}, "OVER OVER OK", "n=1; p=1"},
 		"others cannot rescue":     {rls.Mode{}, "OVER OVER OK", "q=1; n=2"},
-		"a shadow passes":          {rls.Mode{}, "OK OVER OK", "q=1; sq=1"},
 		"unmatched has no say":     {rls.Mode{}, "OVER OVER OK", "q=1; none=1"},
 		"unlimited has no say":     {rls.Mode{}, "OVER OVER OK", "q=1; free=1"},
 		"replaced has no say":      {rls.Mode{}, "OVER OVER OK OK", "q=1; tiny=1; big=1"},
 		"an override is no quota":  {rls.Mode{}, "OVER OK OVER", "p=1; q=1 @1/MINUTE"},
-		"all: one alone denies":    {rls.Mode{Quota: true}, "OVER OVER", "n=1"},
 		"all: one of two":          {rls.Mode{Quota: true}, "OK OVER OK", "n=1; p=1"},
-		"all: both":                {rls.Mode{Quota: true}, "OVER OVER OVER", "n=1; q=1"},
-		"all: unmatched passes":    {rls.Mode{Quota: true}, "OK OVER OK", "n=1; none=1"},
 		"all: unlimited no say":    {rls.Mode{Quota: true}, "OVER OVER OK", "n=1; free=1"},
 		"all: an override counts":  {rls.Mode{Quota: true}, "OK OVER OK", "n=1; p=1 @5/MINUTE"},
 		"all: nothing else":        {rls.Mode{Quota: true}, "OK OK", "free=1"},
