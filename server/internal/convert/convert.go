@@ -107,7 +107,7 @@ func joinNames(rules []*rule) string {
 // ruleOf returns the rule of a zone, its burst, and whether it is a dry run.
 func (f *finder) ruleOf(u use, dry bool) *rule {
 	name := u.zone.name
-	if f.bursts(u.zone) > 1 {
+	if f.severalBursts(u) {
 		name += fmt.Sprintf("_burst%d", u.burst)
 	}
 	if dry {
@@ -126,15 +126,9 @@ func (f *finder) ruleOf(u use, dry bool) *rule {
 	return r
 }
 
-// bursts returns the number of different bursts that a zone is used with.
-func (f *finder) bursts(z *zone) int {
-	different := map[int64]bool{}
-	for _, u := range f.used() {
-		if u.zone == z {
-			different[u.burst] = true
-		}
-	}
-	return len(different)
+// severalBursts reports whether the zone of a use is also used with another burst.
+func (f *finder) severalBursts(u use) bool {
+	return slices.ContainsFunc(f.used(), func(other use) bool { return other.zone == u.zone && other.burst != u.burst })
 }
 
 // used returns the limit_req of all sites, each once.

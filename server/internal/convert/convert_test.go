@@ -1,19 +1,13 @@
 package convert
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 
-	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -190,63 +184,6 @@ func TestLost(t *testing.T) {
 			}
 		})
 	}
-}
-
-// excess is nginx's account of one key, in thousandths of a request: it starts
-// at nothing, falls with the rate, and is a request more after each that passes.
-// See https://nginx.org/en/docs/http/ngx_http_limit_req_module.html.
-type excess struct {
-	known  bool
-	amount int64
-	last   int64 // ms
-}
-
-func (e *excess) pass(now, rate, burst int64) (passed bool, delay time.Duration) {
-	next := int64(0)
-	if e.known {
-		next = max(0, e.amount-rate*(now-e.last)+1000)
-	}
-	if next > burst*1000 {
-		return false, 0
-	}
-	e.known, e.amount, e.last = true, next, now
-	return true, time.Duration(next/rate) * time.Millisecond
-}
-
-// TestArithmetic wants gcra, and leaky_bucket, with one burst more to let through
-// what nginx does, at any instants, and leaky_bucket to delay as long, to the
-// millisecond in which nginx counts.
-func TestArithmetic(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		u := use{zone: &zone{rate: rapid.Int64Range(1, 1000).Draw(t, "rate")}, burst: rapid.Int64Range(0, 20).Draw(t, "burst")}
-		clock := storetest.NewClock()
-		store := memstore.New(memstore.Options{Now: clock.Now})
-		gcra := weir.Limit{Algorithm: weir.GCRA, Count: u.zone.rate, Period: time.Second, Burst: u.burst + 1}.MustCompile()
-		leaky := weir.Limit{Algorithm: weir.LeakyBucket, Count: u.zone.rate, Period: time.Second, Burst: u.burst + 1}.MustCompile()
-		var nginx excess
-		now := int64(0)
-		for range rapid.IntRange(1, 60).Draw(t, "requests") {
-			wait := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 30), rapid.Int64Range(0, 3000)).Draw(t, "wait")
-			now += wait
-			clock.Advance(time.Duration(wait) * time.Millisecond)
-			want, delay := nginx.pass(now, u.zone.rate, u.burst)
-			acts := []*weir.Act{one(gcra, "g"), one(leaky, "l")}
-			store.Take(context.Background(), acts)
-			for i, act := range acts {
-				if d := act.Decisions[0]; act.Err != nil || (d.Outcome == weir.Granted) != want {
-					t.Fatalf("act %d at %d ms: %+v, %v; nginx lets it through: %t", i, now, d, act.Err, want)
-				}
-			}
-			if got := acts[1].Decisions[0].Delay.Truncate(time.Millisecond); want && got != delay {
-				t.Fatalf("at %d ms: delay %v, nginx's is %v", now, got, delay)
-			}
-		}
-	})
-}
-
-func one(l *weir.Limit, key string) *weir.Act {
-	return &weir.Act{Charges: []weir.Charge{{Key: key, Limit: l, Cost: 1}}, Decisions: make([]weir.Decision, 1)}
 }
 
 // FuzzNGINX wants any text to become good rules, or an error.

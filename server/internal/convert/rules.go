@@ -47,7 +47,7 @@ func (f *finder) checkUses() {
 			f.lose(u.at, "%s: nginx delays requests above the rate; a sub-request cannot, so they pass at once. "+
 				"A program that can wait asks for a leaky_bucket with the same burst", u.text)
 		}
-		if f.bursts(u.zone) > 1 && !slices.Contains(told, u.zone) {
+		if f.severalBursts(u) && !slices.Contains(told, u.zone) {
 			told = append(told, u.zone)
 			f.lose(u.at, "zone %s is used with several bursts: nginx counts their requests together, Weir separately", u.zone.name)
 		}
