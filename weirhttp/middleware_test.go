@@ -180,10 +180,10 @@ func TestSkipAndChoose(t *testing.T) {
 		set := func(r *http.Request) { r.Header.Set("Plan", plan) }
 		skipped := func(r *http.Request) { r.Method = http.MethodOptions }
 		for i := range 10 {
-			if w := get(h, set, skipped); w.Code != 200 || w.Header().Get("RateLimit") != "" {
+			if w := get(h, set, skipped); w.Body.String() != "hello" || w.Header().Get("RateLimit") != "" {
 				t.Errorf("%s, skipped: %d %v", plan, w.Code, w.Header())
 			}
-			if w := get(h, set); (w.Code == 200) != (i < granted) {
+			if w := get(h, set); (w.Body.String() == "hello") != (i < granted) {
 				t.Errorf("%s, request %d: %d", plan, i, w.Code)
 			}
 		}
@@ -222,6 +222,10 @@ func TestFailures(t *testing.T) {
 				Charge:     func(weirhttp.Response) int64 { return 7 },
 			})(http.HandlerFunc(ok))
 			w := get(h)
+			passed, cached := w.Body.String() == "hello", w.Header().Get("Cache-Control") != "no-store"
+			if passed != (test.status == 200) || passed != cached {
+				t.Errorf("%s, cached: %t", w.Body, cached)
+			}
 			if w.Code != test.status || w.Header().Get("Retry-After") != test.retry || w.Header().Get("RateLimit") != "" {
 				t.Errorf("%d %v", w.Code, w.Header())
 			}

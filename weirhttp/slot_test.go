@@ -78,18 +78,6 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-func TestPlacesAreTold(t *testing.T) {
-	t.Parallel()
-	l := newLimiter(t, frozen(), places(2))
-	h := weirhttp.Middleware(l, weirhttp.Options{Cost: func(*http.Request) int64 { return 7 }})(http.HandlerFunc(ok))
-	for range 5 {
-		w := get(h)
-		if w.Code != 200 || w.Header().Get("RateLimit-Policy") != `"places";q=2;qu="concurrent-requests"` || w.Header().Get("RateLimit") != `"places";r=1` {
-			t.Errorf("%d %v", w.Code, w.Header())
-		}
-	}
-}
-
 // TestLongHandlers: a place outlives its lease as long as the handler runs, even without its
 // client, and not much longer than the host.
 func TestLongHandlers(t *testing.T) {
