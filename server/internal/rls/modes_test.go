@@ -123,6 +123,9 @@ descriptors:
     rate_limit: {unit: minute, requests_per_unit: 9}
   - {key: b, detailed_metric: true, metadata: {team: two, nested: {x: 2, z: 3}}, rate_limit: {unit: minute, requests_per_unit: 9}}
   - {key: full, metadata: {team: three}, rate_limit: {unit: minute, requests_per_unit: 0}}
+  - key: alt
+    rate_limits: [{name: own, algorithm: gcra, unit: day, requests_per_unit: 9}]
+    otherwise: [{rate_limits: [{name: last, algorithm: gcra, unit: day, requests_per_unit: 9}]}]
 `
 
 // TestMetadata: the request, and what the rules say that let it pass.
@@ -141,7 +144,9 @@ func TestMetadata(t *testing.T) {
 		"one":     {"a=1", nil, object{"domain": "d", "descriptors": list(entries("a=1")), "metadata": a}},
 		"merged":  {"a=1; b=1", nil, object{"domain": "d", "descriptors": list(entries("a=1"), entries("b=1")), "metadata": merged}},
 		"refused": {"full=1; a=1", nil, object{"domain": "d", "descriptors": list(entries("full=1"), entries("a=1")), "metadata": a}},
-		"none":    {"x=1,y=2", nil, object{"domain": "d", "descriptors": list(entries("x=1", "y=2"))}},
+		"alternatives": {"x=1; alt=1", nil, object{"domain": "d", "descriptors": list(entries("x=1"), entries("alt=1")), "alternatives": list(
+			object{"descriptor": 1.0, "alternative": 1.0, "limit": "own"})}},
+		"none": {"x=1,y=2", nil, object{"domain": "d", "descriptors": list(entries("x=1", "y=2"))}},
 		"hits": {"x=1 +0; x=2 +3", []change{hits(2)}, object{"domain": "d", "hitsAddend": 2.0, "descriptors": list(
 			object{"entries": list("x=1"), "hitsAddend": 0.0}, object{"entries": list("x=2"), "hitsAddend": 3.0})}},
 		"overrides": {"x=1 @5/HOUR; x=2 @5/HOUR*2", nil, object{"domain": "d", "descriptors": list(
