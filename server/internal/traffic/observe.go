@@ -90,7 +90,7 @@ func (r *Recorder) refusal(p counted, c *weir.Charge, d *weir.Decision) {
 	}
 	if r.tail.watched() {
 		r.tail.publish(&Refusal{
-			At: r.now(), Domain: p.domain, Rule: p.rule, Budget: p.budget, Key: shown(c.Key), Cost: c.Cost,
+			At: time.Now(), Domain: p.domain, Rule: p.rule, Budget: p.budget, Key: shown(c.Key), Cost: c.Cost,
 			Source: d.Source, RetryAfter: d.RetryAfter, Shadow: p.shadow, Trial: p.trial,
 		})
 	}

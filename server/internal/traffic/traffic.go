@@ -35,8 +35,6 @@ type Options struct {
 	// Refusals gets a line for each limit that refuses, at most once in its
 	// period, with the number of refusals that got none. Nil: nothing is logged.
 	Refusals *slog.Logger
-	// Now is the clock of the history. Nil: the machine's.
-	Now func() time.Time
 }
 
 // A Recorder observes calls and records their outcomes. It is safe for concurrent use:
@@ -47,7 +45,6 @@ type Recorder struct {
 	Models ModelUses
 
 	ratio    float32
-	now      func() time.Time
 	logger   *slog.Logger
 	table    atomic.Pointer[table]
 	latency  latency
@@ -70,11 +67,8 @@ func New(set *rules.Set, o Options) (*Recorder, error) {
 	}
 	r := &Recorder{
 		// As envoyproxy/ratelimit has it, so that both find the same hits near.
-		ratio: float32(cmp.Or(o.NearLimitRatio, DefaultNearLimitRatio)),
-		now:   o.Now, logger: o.Refusals, stop: make(chan struct{}),
-	}
-	if r.now == nil {
-		r.now = time.Now
+		ratio:  float32(cmp.Or(o.NearLimitRatio, DefaultNearLimitRatio)),
+		logger: o.Refusals, stop: make(chan struct{}),
 	}
 	seed := maphash.MakeSeed()
 	r.used.seed, r.refused.seed = seed, seed
@@ -97,7 +91,7 @@ func (r *Recorder) every(f func(now time.Time)) {
 	for {
 		select {
 		case <-ticker.C:
-			f(r.now())
+			f(time.Now())
 		case <-r.stop:
 			return
 		}
