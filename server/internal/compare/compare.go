@@ -33,15 +33,14 @@ const (
 	Absent   Result = "absent"   // the other service has not answered
 )
 
-// Options are what [New] needs. Other is required.
+// Options are what [New] needs. All but Now are required.
 type Options struct {
 	// Other is the connection to the service whose answers count.
 	Other grpc.ClientConnInterface
-	// Compared, if not nil, is called with the result of each call.
+	// Compared is called with the result of each call.
 	Compared func(Result)
 	// Logger gets a line for each kind of difference, at most once a minute, with an
 	// example and the number of differences; at the level debug, for each difference.
-	// Nil: none.
 	Logger *slog.Logger
 	// Now is the clock. Nil: time.Now.
 	Now func() time.Time
@@ -58,12 +57,6 @@ type Comparer struct {
 
 // New returns a Comparer.
 func New(o Options) *Comparer {
-	if o.Compared == nil {
-		o.Compared = func(Result) {}
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net/http"
 	"sync/atomic"
-	"time"
 
 	"github.com/weirlimit/weir/internal/layer/override"
 	"github.com/weirlimit/weir/server/internal/admin"
@@ -21,7 +20,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/traffic"
 )
 
-// Options are what [New] needs. Rules, Loaded, Traffic, Overrides and Checks are
+// Options are what [New] needs. Rules, Loaded, Traffic, Overrides, Checks and Store are
 // required.
 type Options struct {
 	// Rules returns the rules in force. It must never return nil.
@@ -40,7 +39,7 @@ type Options struct {
 	// Checks returns the checks of /readyz.
 	Checks func(context.Context) []httpapi.Check
 	// Store returns details of the store; it may wait for the store until the context
-	// ends. Nil: none.
+	// ends.
 	Store func(context.Context) Store
 	// Callers validates the tokens with which people log in. A session ends when its
 	// token is no longer valid. Nil: there is no login.
@@ -48,8 +47,6 @@ type Options struct {
 	// Secure says that browsers reach the server by TLS only, so that session cookies are
 	// never sent without.
 	Secure bool
-	// Now is the clock of sessions. Nil: the machine's.
-	Now func() time.Time
 	// Logger gets a line for each login. Nil: nothing is logged.
 	Logger *slog.Logger
 }
@@ -84,12 +81,6 @@ type Dashboard struct {
 
 // New returns a dashboard. It starts nothing.
 func New(o Options) *Dashboard {
-	if o.Store == nil {
-		o.Store = func(context.Context) Store { return Store{} }
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
 	o.Unmatched = cmp.Or(o.Unmatched, new(Unmatched))
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	d := &Dashboard{Options: o, assets: loadAssets()}

@@ -88,7 +88,7 @@ func (d *Dashboard) Admits(r *http.Request) (*callers.Identity, bool) {
 	if err != nil {
 		return nil, false
 	}
-	token, found := d.sessions.known(cookie.Value, d.Now())
+	token, found := d.sessions.known(cookie.Value, time.Now())
 	if !found || d.Callers == nil {
 		return nil, found
 	}
@@ -125,7 +125,7 @@ func (d *Dashboard) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if d.Callers != nil {
-		http.SetCookie(w, d.cookie(d.sessions.begin(shown.Token, d.Now()), sessionLife))
+		http.SetCookie(w, d.cookie(d.sessions.begin(shown.Token, time.Now()), sessionLife))
 		d.Logger.InfoContext(r.Context(), "an administrator logged in", "audit", "login", "remote", r.RemoteAddr, "result", "done")
 	}
 	http.Redirect(w, r, "/", http.StatusSeeOther)
