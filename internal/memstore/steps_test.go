@@ -30,7 +30,7 @@ func TestClockSteps(t *testing.T) {
 		t.Run(fmt.Sprintf("%v %s%v", l.MustCompile(), l.TimeZone, l.Anchor), func(t *testing.T) {
 			t.Parallel()
 			clock := storetest.NewClock()
-			s := &stepped{bench: &bench{T: t, store: memstore.New(memstore.Options{Now: clock.Now}), clock: clock}, limit: l.MustCompile()}
+			s := &stepped{T: t, store: memstore.New(memstore.Options{Now: clock.Now}), clock: clock, limit: l.MustCompile()}
 			s.drain = time.Duration(s.limit.Rule().Drain) * time.Microsecond
 			for _, d := range []time.Duration{time.Millisecond, time.Second, time.Hour} {
 				for _, steps := range [][]time.Duration{{d}, {-d}, {d, -d}, {-d, d}, {d, -d, d, -d}, {-d, d, -d, d}} {
@@ -55,7 +55,9 @@ func TestClockSteps(t *testing.T) {
 
 // A stepped limit is one under a clock that steps.
 type stepped struct {
-	*bench
+	*testing.T
+	store *memstore.Store
+	clock *storetest.Clock
 	limit *weir.Limit
 	drain time.Duration // the longest that a full key without debt takes to be as new
 	runs  int           // each has a key of its own
@@ -68,6 +70,14 @@ func (s *stepped) begin(phase time.Duration, steps []time.Duration) {
 	s.runs++
 	s.what = fmt.Sprintf("%v into a minute, %v", phase, steps)
 	s.clock.Set(s.clock.Now().Truncate(time.Minute).Add(time.Minute + phase))
+}
+
+// take puts an act to the store, which decides it.
+func (s *stepped) take(a *weir.Act) {
+	s.Helper()
+	if s.store.Take(s.Context(), []*weir.Act{a}); a.Err != nil {
+		s.Fatal(a.Err)
+	}
 }
 
 // ask returns an act of a cost, with an ID of its own where there are holders.

@@ -24,7 +24,8 @@ import (
 //
 // An ACT is one of
 //
-//	KIND CHARGES [id ID [new]] [hold D] [wait D] [now] [anonymous]
+//	KIND CHARGES [id ID [new]] [scope OWNER] [hold D] [wait D] [now] [anonymous]
+//	                            a scope asks for the cost of the first charge
 //	KIND ID [COST [hold D]]     an act about the take of an ID, which has its charges
 //	repeat ID           the take once more
 //	amend ID OUTCOME…   the take as its caller knows it, put twice: words or amounts; for one
@@ -290,6 +291,9 @@ func (s *script) act(words []string) *weir.Act {
 	a.Kind = kind
 	s.charges(a, words[1:])
 	a.Decisions = make([]weir.Decision, len(a.Charges))
+	if cost := a.Charges[0].Cost; a.Scope.Owner != "" {
+		a.Scope.Asks, a.Scope.Cost = strconv.FormatInt(cost, 10), cost
+	}
 	return a
 }
 
@@ -367,6 +371,8 @@ func (s *script) charges(a *weir.Act, words []string) {
 		switch word {
 		case "id":
 			a.ID = s.key(value)
+		case "scope":
+			a.Scope.Owner = s.key(value)
 		case "hold":
 			a.Hold = s.duration(value)
 		case "wait":
