@@ -25,7 +25,7 @@ func dialCluster(t testing.TB, c *testserver.Cluster) *redis.ClusterClient {
 // no slot lie apart. [TestTwinsOnCluster] compares it with a store in memory.
 func TestStoreOnCluster(t *testing.T) {
 	t.Parallel()
-	onPrograms(t, func(t *testing.T, program testserver.Program) {
+	onPrograms(t, func(t *testing.T, program testserver.Spec) {
 		storetest.Run(t, onOne(dialCluster(t, program.Cluster(t, 3))))
 	})
 }

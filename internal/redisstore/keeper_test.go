@@ -103,7 +103,7 @@ func TestLateReplies(t *testing.T) {
 			return r, r.Addr(), nil
 		},
 		"TLS": func() (*testserver.Redis, string, *tls.Config) {
-			r := secured.Redis(t)
+			r := testserver.Spec{TLS: secured}.Redis(t)
 			return r, strings.TrimPrefix(r.TLSURL(), "rediss://"), config
 		},
 	} {

@@ -31,18 +31,18 @@ func TestMain(m *testing.M) {
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	onPrograms(t, func(t *testing.T, program testserver.Program) {
+	onPrograms(t, func(t *testing.T, program testserver.Spec) {
 		storetest.RunBeside(t, memory, onOne(dialPatient(t, program.Redis(t).Addr())))
 	})
 }
 
 // onPrograms runs a test on each program that the machine has.
-func onPrograms(t *testing.T, test func(t *testing.T, program testserver.Program)) {
+func onPrograms(t *testing.T, test func(t *testing.T, program testserver.Spec)) {
 	t.Helper()
 	for _, program := range testserver.Programs {
 		t.Run(string(program), func(t *testing.T) {
 			t.Parallel()
-			test(t, program)
+			test(t, testserver.Spec{Program: program})
 		})
 	}
 }

@@ -261,7 +261,7 @@ func replicated(t *testing.T, master *testserver.Redis) {
 // with the one that takes its place.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
-	onPrograms(t, func(t *testing.T, program testserver.Program) { onSentinel(t, program.Sentinel(t, 1)) })
+	onPrograms(t, func(t *testing.T, program testserver.Spec) { onSentinel(t, program.Sentinel(t, 1)) })
 }
 
 func onSentinel(t *testing.T, sentinel *testserver.Sentinel) {

@@ -33,19 +33,25 @@ type Cluster struct {
 // The test is skipped if redis-server is not installed, and under -short. Args are for each server.
 func StartCluster(t testing.TB, masters int, args ...string) *Cluster {
 	t.Helper()
-	return startCluster(t, size{masters, 0}, spec{}, args)
+	return Spec{}.Cluster(t, masters, args...)
 }
 
 // StartReplicatedCluster is StartCluster with a replica for each master.
 func StartReplicatedCluster(t testing.TB, masters int, args ...string) *Cluster {
 	t.Helper()
-	return startCluster(t, size{masters, masters}, spec{}, args)
+	return Spec{}.cluster(t, size{masters, masters}, args)
+}
+
+// Cluster is [StartCluster] with the settings.
+func (s Spec) Cluster(t testing.TB, masters int, args ...string) *Cluster {
+	t.Helper()
+	return s.cluster(t, size{masters, 0}, args)
 }
 
 // A size is how many servers a cluster has.
 type size struct{ masters, replicas int }
 
-func startCluster(t testing.TB, n size, s spec, args []string) *Cluster {
+func (s Spec) cluster(t testing.TB, n size, args []string) *Cluster {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("a cluster takes seconds to agree")
@@ -53,8 +59,11 @@ func startCluster(t testing.TB, n size, s spec, args []string) *Cluster {
 	masters, replicas := n.masters, n.replicas
 	c := &Cluster{t: t, ids: make(map[*Redis]string)}
 	args = append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "2000"}, args...)
+	if s.TLS != (TLS{}) {
+		args = append(args, "--tls-cluster", "yes")
+	}
 	for i := range masters + replicas {
-		r := startRedis(t, s, args...)
+		r := s.Redis(t, args...)
 		c.ids[r] = r.must("CLUSTER", "MYID")
 		r.must("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
 		if i < masters {

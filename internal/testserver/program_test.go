@@ -15,7 +15,7 @@ func TestPrograms(t *testing.T) {
 	if err := os.Symlink(Require(t, string(RedisServer)), path); err != nil {
 		t.Fatal(err)
 	}
-	program := Program(path)
+	program := Spec{Program: Program(path)}
 	cluster, sentinel := program.Cluster(t, 1), program.Sentinel(t, 1)
 	servers := append([]*Redis{program.Redis(t), sentinel.Master}, cluster.Masters...)
 	for _, r := range append(append(servers, sentinel.Replicas...), sentinel.Sentinels...) {

@@ -32,7 +32,7 @@ const (
 type Redis struct {
 	t    testing.TB
 	path string // of the program
-	spec
+	Spec
 	args    []string
 	dir     string
 	port    int
@@ -41,12 +41,12 @@ type Redis struct {
 	exited  chan struct{} // closed once the process has ended
 }
 
-// A spec is the settings of a server besides its arguments.
-type spec struct {
-	program Program // empty: redis-server
-	config  string  // a configuration file, or empty
-	env     []string
-	tls     TLS
+// A Spec is the settings of servers besides their arguments. Its methods start them.
+type Spec struct {
+	Program Program  // empty: redis-server
+	Env     []string // environment variables besides the test's own, each as NAME=value
+	TLS     TLS      // zero: none
+	config  string   // a configuration file, or empty
 }
 
 // A Program is the name of a server with Redis's protocol. Tests that start one are skipped
@@ -62,48 +62,25 @@ const (
 // Programs are all programs.
 var Programs = []Program{RedisServer, ValkeyServer}
 
-// Redis is [StartRedis] with the program.
-func (p Program) Redis(t testing.TB, args ...string) *Redis {
-	t.Helper()
-	return startRedis(t, spec{program: p}, args...)
-}
-
-// Cluster is [StartCluster] with the program.
-func (p Program) Cluster(t testing.TB, masters int, args ...string) *Cluster {
-	t.Helper()
-	return startCluster(t, size{masters, 0}, spec{program: p}, args)
-}
-
-// Sentinel is [StartSentinel] with the program, for the sentinels too.
-func (p Program) Sentinel(t testing.TB, replicas int, args ...string) *Sentinel {
-	t.Helper()
-	return startSentinel(t, replicas, spec{program: p}, args)
-}
-
 // StartRedis starts a redis-server on a free port of the loopback interface and
 // returns once it answers. It keeps nothing on disk unless args, given as on the
 // command line, say otherwise. The test is skipped if redis-server is not installed, see
 // [Require].
 func StartRedis(t testing.TB, args ...string) *Redis {
 	t.Helper()
-	return StartRedisEnv(t, nil, args...)
+	return Spec{}.Redis(t, args...)
 }
 
-// StartRedisEnv is StartRedis with more environment variables, each as NAME=value.
-func StartRedisEnv(t testing.TB, env []string, args ...string) *Redis {
+// Redis is [StartRedis] with the settings.
+func (s Spec) Redis(t testing.TB, args ...string) *Redis {
 	t.Helper()
-	return startRedis(t, spec{env: env}, args...)
-}
-
-func startRedis(t testing.TB, s spec, args ...string) *Redis {
-	t.Helper()
-	r := &Redis{t: t, path: Require(t, string(cmp.Or(s.program, RedisServer))), spec: s, args: args, dir: Folder(t)}
+	r := &Redis{t: t, path: Require(t, string(cmp.Or(s.Program, RedisServer))), Spec: s, args: args, dir: Folder(t)}
 	t.Cleanup(r.end)
 	var err error
 	for range startTries {
 		// Another process may take the port first; then the next one is tried.
 		r.port = freePort(t, firstPort, lastPort)
-		if r.tls != (TLS{}) {
+		if r.TLS != (TLS{}) {
 			r.tlsPort = freePort(t, firstPort, lastPort)
 		}
 		if err = r.start(); err == nil {
@@ -164,9 +141,9 @@ func (r *Redis) start() error {
 	} else {
 		args = append(args, "--save", "", "--appendonly", "no")
 	}
-	args = append(args, r.tls.args(r.tlsPort)...)
+	args = append(args, r.TLS.args(r.tlsPort)...)
 	r.cmd = exec.Command(r.path, append(args, r.args...)...)
-	r.cmd.Env = append(os.Environ(), r.env...)
+	r.cmd.Env = append(os.Environ(), r.Env...)
 	r.cmd.Stdout, r.cmd.Stderr = log, log
 	DieWithParent(r.cmd)
 	if err := r.cmd.Start(); err != nil {

@@ -27,22 +27,22 @@ type Sentinel struct {
 
 // StartSentinel starts a master with replicas and three sentinels, and returns once these
 // know one another. The test is skipped if redis-server is not installed, and under
-// -short. Args are for
-// the master and the replicas.
+// -short. Args are for the master and the replicas.
 func StartSentinel(t testing.TB, replicas int, args ...string) *Sentinel {
 	t.Helper()
-	return startSentinel(t, replicas, spec{}, args)
+	return Spec{}.Sentinel(t, replicas, args...)
 }
 
-func startSentinel(t testing.TB, replicas int, how spec, args []string) *Sentinel {
+// Sentinel is [StartSentinel] with the settings, for the sentinels too.
+func (s Spec) Sentinel(t testing.TB, replicas int, args ...string) *Sentinel {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("sentinels take seconds to agree")
 	}
-	s := &Sentinel{Master: startRedis(t, how, args...)}
-	host, port := "127.0.0.1", strconv.Itoa(s.Master.own())
+	watched := &Sentinel{Master: s.Redis(t, args...)}
+	host, port := "127.0.0.1", strconv.Itoa(watched.Master.own())
 	for range replicas {
-		s.Replicas = append(s.Replicas, startRedis(t, how, append([]string{"--replicaof", host + " " + port, "--repl-diskless-sync-delay", "0"}, args...)...))
+		watched.Replicas = append(watched.Replicas, s.Redis(t, append([]string{"--replicaof", host + " " + port, "--repl-diskless-sync-delay", "0"}, args...)...))
 	}
 	for range sentinels {
 		config := filepath.Join(t.TempDir(), "sentinel.conf")
@@ -51,16 +51,16 @@ func startSentinel(t testing.TB, replicas int, how spec, args []string) *Sentine
 		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s.Sentinels = append(s.Sentinels, startRedis(t, spec{program: how.program, config: config, tls: how.tls}, "--sentinel"))
+		watched.Sentinels = append(watched.Sentinels, Spec{Program: s.Program, TLS: s.TLS, config: config}.Redis(t, "--sentinel"))
 	}
-	for _, r := range s.Replicas {
+	for _, r := range watched.Replicas {
 		r.until("follows its master", func() bool { return strings.Contains(r.must("INFO", "replication"), "master_link_status:up") })
 	}
 	known := fmt.Sprintf("status=ok,address=%s:%s,slaves=%d,sentinels=%d", host, port, replicas, sentinels)
-	for _, r := range s.Sentinels {
+	for _, r := range watched.Sentinels {
 		r.until("knows "+known, func() bool { return strings.Contains(r.must("INFO", "sentinel"), known) })
 	}
-	return s
+	return watched
 }
 
 // Addrs returns the sentinels' addresses, as host:port.

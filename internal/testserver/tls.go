@@ -5,33 +5,14 @@ package testserver
 import (
 	"net"
 	"strconv"
-	"testing"
 )
 
-// TLS starts servers that use TLS with clients and with one another, and require
-// certificates. The test itself can reach them without TLS, at [Redis.Addr].
+// TLS has servers use TLS with clients and with one another, and require certificates. The
+// test itself can reach them without TLS, at [Redis.Addr].
 type TLS struct {
 	// Cert and Key are the files of a certificate for 127.0.0.1, for servers and clients,
 	// and of its key; CA is the file of the authority for all certificates.
 	Cert, Key, CA string
-}
-
-// Redis is [StartRedis] by TLS.
-func (f TLS) Redis(t testing.TB, args ...string) *Redis {
-	t.Helper()
-	return startRedis(t, spec{tls: f}, args...)
-}
-
-// Cluster is [StartCluster] by TLS.
-func (f TLS) Cluster(t testing.TB, masters int, args ...string) *Cluster {
-	t.Helper()
-	return startCluster(t, size{masters, 0}, spec{tls: f}, append([]string{"--tls-cluster", "yes"}, args...))
-}
-
-// Sentinel is [StartSentinel] by TLS, for the sentinels too.
-func (f TLS) Sentinel(t testing.TB, replicas int, args ...string) *Sentinel {
-	t.Helper()
-	return startSentinel(t, replicas, spec{tls: f}, args)
 }
 
 // args returns the arguments of a server that uses TLS at a port.

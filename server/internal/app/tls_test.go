@@ -264,7 +264,7 @@ func TestStoreByTLS(t *testing.T) {
 	cert, key := i.pair("weir.test")
 	files := testserver.TLS{CA: i.file}
 	files.Cert, files.Key = i.pair("redis.test")
-	url := files.Redis(t).TLSURL()
+	url := testserver.Spec{TLS: files}.Redis(t).TLSURL()
 	for name, test := range map[string]struct {
 		tls    store.TLS
 		served bool

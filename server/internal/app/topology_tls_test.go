@@ -58,7 +58,7 @@ func (s *secured) options(t *testing.T, i *issuer, certs [2]string) Options {
 }
 
 // securedStores starts one for each topology.
-func securedStores(t *testing.T, files testserver.TLS) map[string]secured {
+func securedStores(t *testing.T, files testserver.Spec) map[string]secured {
 	t.Helper()
 	one, cluster, sentinel := files.Redis(t), files.Cluster(t, 3, "--cluster-require-full-coverage", "no"), files.Sentinel(t, 1)
 	socket := filepath.Join(t.TempDir(), "redis.sock")
@@ -79,7 +79,7 @@ func TestSecuredStores(t *testing.T) {
 	var certs, strangers [2]string
 	certs[0], certs[1] = i.pair("127.0.0.1")
 	strangers[0], strangers[1] = other.pair("127.0.0.1")
-	for name, store := range securedStores(t, testserver.TLS{Cert: certs[0], Key: certs[1], CA: i.file}) {
+	for name, store := range securedStores(t, testserver.Spec{TLS: testserver.TLS{Cert: certs[0], Key: certs[1], CA: i.file}}) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			store.guard(t)
@@ -123,7 +123,7 @@ func TestWrongTopology(t *testing.T) {
 	cert, key := i.pair("127.0.0.1")
 	plain := testserver.StartRedis(t)
 	node := testserver.StartRedis(t, "--cluster-enabled", "yes")
-	byTLS := testserver.TLS{Cert: cert, Key: key, CA: i.file}.Redis(t)
+	byTLS := testserver.Spec{TLS: testserver.TLS{Cert: cert, Key: key, CA: i.file}}.Redis(t)
 	for name, c := range map[string]struct {
 		url  string
 		want []string

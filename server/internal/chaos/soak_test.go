@@ -76,7 +76,7 @@ func newSoak(t *testing.T) *soak {
 	// A thread of the allocator's sleeps until the wall clock says so, and would not
 	// sleep at all once that was set back.
 	args := append([]string{"--jemalloc-bg-thread", "no"}, kept...)
-	s.server = testserver.StartRedisEnv(t, s.clock.env, args...)
+	s.server = testserver.Spec{Env: s.clock.env}.Redis(t, args...)
 	s.proxy = testserver.StartProxy(t, s.server.Addr(), func(request []byte) testserver.Fault {
 		if w := s.now.Load(); w != nil {
 			return (*w.proxied.Load())(request)

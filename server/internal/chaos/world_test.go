@@ -136,7 +136,7 @@ func (w *world) startOne(m makeup) (addr string) {
 		w.clock = newSteppedClock(w.t)
 		env = w.clock.env
 	}
-	w.server = testserver.StartRedisEnv(w.t, env, m.args...)
+	w.server = testserver.Spec{Env: env}.Redis(w.t, m.args...)
 	w.proxied.Store(&calm)
 	w.proxy = testserver.StartProxy(w.t, w.server.Addr(), func(request []byte) testserver.Fault { return (*w.proxied.Load())(request) })
 	return w.proxy.Addr()
