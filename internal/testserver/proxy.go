@@ -11,13 +11,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 )
 
 // A Fault is what a [Proxy] does to one request.
 type Fault uint8
 
-// The faults. All but Pass and Slow end the client's connection.
+// The faults. All but Pass end the client's connection.
 const (
 	// Pass forwards the request and its reply.
 	Pass Fault = iota
@@ -36,10 +35,6 @@ const (
 	Late
 	// Faults is the number of the faults above.
 	Faults
-	// Slow forwards the reply 20 ms late.
-	Slow
-
-	slowFor = 20 * time.Millisecond
 )
 
 // A Proxy forwards requests of Redis clients to a server, and lets a test choose a fault
@@ -49,7 +44,7 @@ type Proxy struct {
 	choose   func(request []byte) Fault
 	listener net.Listener
 	clients  sync.WaitGroup
-	done     [Slow + 1]atomic.Int64
+	done     [Faults]atomic.Int64
 	mu       sync.Mutex
 	open     map[net.Conn]bool // nil once the proxy is closed
 }
@@ -145,10 +140,7 @@ func (p *Proxy) serve(client net.Conn) {
 // stays open.
 func answer(client net.Conn, requests io.Reader, reply []byte, fault Fault) bool {
 	switch fault {
-	case Pass, Slow:
-		if fault == Slow {
-			time.Sleep(slowFor)
-		}
+	case Pass:
 		_, err := client.Write(reply)
 		return err == nil
 	case Reset:
