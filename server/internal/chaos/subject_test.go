@@ -23,7 +23,6 @@ const (
 	repeat               // so, each under an id that is repeated until it is answered
 	chain                // keys whose histories are judged as one sequence
 	rope                 // so, under ids
-	spent                // everybody, one key, whose budget does not come back
 )
 
 const (
