@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -26,31 +25,10 @@ var mutants = []struct {
 }{
 	{"GET and SET for a script", "chains", makeup{over: getSet, ask: only("chain")}, peace},
 	{"the clients' clocks", "bounds", makeup{hook: ownClock(time.Second), ask: only("sliding_log", "gcra", "token_bucket")}, peace},
-	{"the clients' clocks, 10 ms apart", "order", makeup{hook: ownClock(10 * time.Millisecond)}, peace},
-	{"no time to live", "lifetimes", makeup{hook: rewritten(", 'PX', life)", ")")}, peace},
 	{"a lost reply is asked for again", "books", makeup{hook: insistent, ask: only("book")}, network(testserver.Drop)},
-	{"buckets leave at their start", "bounds", makeup{ask: only("rolling_window"), hook: rewritten("min(first - 1, floor(at / width))", "min(first, floor(at / width))")}, peace},
-	{"a new id for each try", "books", makeup{newIDs: true, ask: only("repeat")}, network(testserver.Drop)},
 	{"an id is forgotten", "repeats", makeup{ask: only("repeat"), hook: rewritten("answered = string.sub(known, 10, size)", "known = false")}, network(testserver.Drop)},
 	{"granted on an error, in the store's name", "away", makeup{over: lenient}, suspend},
-	{"granted on an error", "books", makeup{over: lenient, ask: only("book")}, network(testserver.Refuse)},
-	{"refused with room", "room", makeup{over: altered(func(d *weir.Decision) {
-		if rand.IntN(20) == 0 {
-			d.Outcome, d.Granted, d.RetryAfter = weir.Refused, 0, time.Microsecond
-		}
-	})}, peace},
-	{"told to wait too long", "retry after", makeup{over: altered(func(d *weir.Decision) {
-		if d.Outcome == weir.Refused {
-			d.RetryAfter += 20 * time.Millisecond
-		}
-	})}, peace},
-	{"told somebody else's numbers", "sense", makeup{over: altered(func(d *weir.Decision) {
-		if rand.IntN(100) == 0 {
-			d.Remaining += ledger.Count
-		}
-	})}, peace},
 	{"the future is believed", "recovers", makeup{clock: true, recovery: 2 * time.Second, hook: rewritten("clamped = at > ", "clamped = false and at > ")}, stepped(-time.Hour)},
-	{"a refusal for good", "recovers", makeup{over: sulky, recovery: 2 * time.Second, ask: only("gcra", "fixed_window")}, suspend},
 	{"errors without a class", "errors", makeup{over: mute}, network(testserver.Refuse)},
 }
 
@@ -154,20 +132,6 @@ func insistent(int) redis.Hook {
 	})
 }
 
-// altered changes the decisions of takes on keys that everybody asks for.
-func altered(change func(*weir.Decision)) func(weir.Taker, weir.Taker) weir.Taker {
-	return func(next, _ weir.Taker) weir.Taker {
-		return acts.TakerFunc(func(ctx context.Context, all []*weir.Act) {
-			next.Take(ctx, all)
-			for _, a := range all {
-				if a.Err == nil && a.ID == "" && a.Kind == acts.KindTake {
-					change(&a.Decisions[0])
-				}
-			}
-		})
-	}
-}
-
 // lenient grants what could not be asked, and says that the store did.
 func lenient(next, _ weir.Taker) weir.Taker {
 	return acts.TakerFunc(func(ctx context.Context, all []*weir.Act) {
@@ -177,23 +141,6 @@ func lenient(next, _ weir.Taker) weir.Taker {
 				a.Err = nil
 				a.Decisions[0] = weir.Decision{
 					Outcome: weir.Granted, Source: acts.SourceStore, Granted: a.Charges[0].Cost, At: time.Now(),
-				}
-			}
-		}
-	})
-}
-
-// sulky never grants anything again once it had an error.
-func sulky(next, _ weir.Taker) weir.Taker {
-	hurt := make(chan struct{}, 1)
-	return acts.TakerFunc(func(ctx context.Context, acts []*weir.Act) {
-		next.Take(ctx, acts)
-		for _, a := range acts {
-			if a.Err != nil || len(hurt) > 0 {
-				a.Err = weir.ErrNotApplied
-				select {
-				case hurt <- struct{}{}:
-				default:
 				}
 			}
 		}

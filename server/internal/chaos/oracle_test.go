@@ -3,7 +3,6 @@ package chaos
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -21,16 +20,11 @@ type oracle struct {
 // oracles are all that is held against every history.
 var oracles = []oracle{
 	{"bounds", judged(bounds)},
-	{"room", judged(room)},
-	{"retry after", judged(retryAfter)},
-	{"order", judged(order)},
-	{"sense", judged(sense)},
 	{"away", judged(away)},
 	{"errors", judged(errorsKnown)},
 	{"recovers", recovers},
 	{"books", books},
 	{"repeats", repeats},
-	{"lifetimes", lifetimes},
 	{"chains", chains},
 }
 
@@ -111,151 +105,6 @@ func windows(s *subject, ops []op, losses int64) error {
 	return nil
 }
 
-// room: no refusal where the rule says there is room, however the unknown went.
-func room(h *history) error {
-	if h.clock {
-		return nil
-	}
-	doubt := map[string]int64{}
-	for i := range h.ops {
-		if o := &h.ops[i]; o.outcome == unknown {
-			doubt[o.key] += o.cost
-		}
-	}
-	takes := func(o *op) bool { return o.kind == acts.KindTake && o.outcome <= refused && o.subject.how <= holder }
-	for key, ops := range h.byKey(takes) {
-		s := ops[0].subject
-		for i := range ops {
-			if o := &ops[i]; o.outcome == refused && o.stores() {
-				if used := s.used(ops, i) + doubt[key]; used+o.cost <= s.limit.Capacity() {
-					return fmt.Errorf("%v: only %d were used", o, used)
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// used is the most that can count when ops[i] was decided.
-func (s *subject) used(ops []op, i int) int64 {
-	now, period := ops[i].at(), s.limit.Period.Microseconds()
-	counts := func(at int64) bool { return at > now-period }
-	switch s.limit.Algorithm {
-	case weir.FixedWindow:
-		counts = func(at int64) bool { return at/period == now/period }
-	case weir.RollingWindow:
-		width := (period + int64(s.limit.Buckets) - 1) / int64(s.limit.Buckets)
-		counts = func(at int64) bool { return at > now-period-width }
-	case weir.SlidingCounter:
-		counts = func(at int64) bool { return at/period >= now/period-1 }
-	case weir.TokenBucket, weir.GCRA, weir.LeakyBucket:
-		return s.level(ops, i)
-	}
-	sum := int64(0)
-	for _, o := range ops {
-		if o.at() <= now && counts(o.at()) {
-			sum += o.Granted
-		}
-	}
-	return sum
-}
-
-// level is what is in the bucket when ops[i] is decided, as acts decided at the same
-// instant came before it. The tokens of token_bucket come at latest a period late.
-func (s *subject) level(ops []op, i int) int64 {
-	num, period, now := s.limit.Count, s.limit.Period.Microseconds(), ops[i].at()
-	level, at := int64(0), int64(0) // units × period
-	drain := func(to int64) {
-		level, at = max(0, level-(to-at)*num), to
-	}
-	for _, o := range ops {
-		if o.at() > now {
-			break
-		}
-		drain(o.at())
-		level += o.Granted * period
-	}
-	drain(now)
-	if s.limit.Algorithm == weir.TokenBucket {
-		level += num * period
-	}
-	return (level + period - 1) / period
-}
-
-// retryAfter: nobody is granted as much within the time that a refused caller was
-// told to wait; that time is exact, so nobody can be. A slot may be free at any moment, and so
-// may be what a caller was charged who got an error: it is refunded.
-func retryAfter(h *history) error {
-	if h.clock || h.losses > 0 {
-		return nil
-	}
-	refunded := map[string]int64{} // by key, when the first of these was asked for
-	for i := range h.ops {
-		o := &h.ops[i]
-		if first, found := refunded[o.key]; o.outcome == unknown && (!found || o.call < first) {
-			refunded[o.key] = o.call
-		}
-	}
-	for _, ops := range h.byKey(func(o *op) bool { return o.stores() && o.subject.how < holder }) {
-		for i := range ops {
-			told := ops[i]
-			if told.outcome != refused {
-				continue
-			}
-			for _, o := range ops[i:] {
-				after := o.at() - told.at()
-				if after >= told.RetryAfter.Microseconds() {
-					break
-				}
-				first, found := refunded[o.key]
-				if after > 0 && o.outcome == granted && o.cost >= told.cost && !(found && first < o.ret) {
-					return fmt.Errorf("%v: granted after %d µs: %v", &told, after, &o)
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// order: the store's instants agree with who was answered before whom.
-func order(h *history) error {
-	if h.clock {
-		return nil
-	}
-	byCall := slices.DeleteFunc(slices.Clone(h.ops), func(o op) bool { return !o.stores() || o.tries > 1 })
-	byReturn := slices.Clone(byCall)
-	slices.SortFunc(byCall, func(a, b op) int { return cmp.Compare(a.call, b.call) })
-	slices.SortFunc(byReturn, func(a, b op) int { return cmp.Compare(a.ret, b.ret) })
-	latest, next := new(op), 0
-	for i := range byCall {
-		for ; byReturn[next].ret < byCall[i].call; next++ {
-			if byReturn[next].at() > latest.at() {
-				latest = &byReturn[next]
-			}
-		}
-		if byCall[i].at() < latest.at() {
-			return fmt.Errorf("%v was decided before %v, and asked after it", &byCall[i], latest)
-		}
-	}
-	return nil
-}
-
-// sense: every answer is one that its key's limit can give.
-func sense(h *history) error {
-	for i := range h.ops {
-		o := &h.ops[i]
-		if o.outcome > refused || o.kind != acts.KindTake {
-			continue
-		}
-		whole := o.outcome == granted && o.Granted == o.cost && o.RetryAfter == 0 ||
-			o.outcome == refused && o.Granted == 0 && o.RetryAfter > 0
-		if !whole || o.Remaining < 0 || o.Remaining > o.subject.limit.Capacity() || o.At.IsZero() {
-			return fmt.Errorf("%v makes no sense", o)
-		}
-	}
-	return nil
-}
-
 // away: what was asked and answered while the store was not there did not come from
 // it.
 func away(h *history) error {
@@ -310,7 +159,7 @@ func books(ctx context.Context, w *world) error {
 // repeats: who asks again under the same id gets the same answer, and every id was
 // answered in the end.
 func repeats(ctx context.Context, w *world) error {
-	tried, again := 0, 0
+	again := 0
 	for i := range w.history.ops {
 		o := &w.history.ops[i]
 		if o.id == "" || o.subject.how == holder {
@@ -319,40 +168,11 @@ func repeats(ctx context.Context, w *world) error {
 		if o.outcome > refused {
 			return fmt.Errorf("%v: never answered", o)
 		}
-		if o.tries > 1 {
-			tried++
-		}
 		if again++; w.history.losses > 0 || again > 200 || o.subject.how != repeat {
 			continue
 		}
 		if now := w.history.ask(ctx, w.direct, *o); now.Decision != o.Decision || now.err != nil {
 			return fmt.Errorf("%v; asked again: %v", o, &now)
-		}
-	}
-	return nil
-}
-
-// lifetimes: no key lives for ever.
-func lifetimes(ctx context.Context, w *world) error {
-	most := decades + 2*time.Hour
-	if w.history.clock {
-		most += 24 * time.Hour // an expiry is an instant of Redis's clock, which went back
-	}
-	keys, err := w.admin.Keys(ctx, "*").Result()
-	if err != nil {
-		return err
-	}
-	if len(keys) == 0 {
-		return errors.New("there are no keys")
-	}
-	for _, key := range keys {
-		ttl, err := w.admin.PTTL(ctx, key).Result()
-		if err != nil {
-			return err
-		}
-		const gone = time.Duration(-2)
-		if ttl != gone && (ttl < 0 || ttl > most) { // none is negative; 0 is less than a millisecond
-			return fmt.Errorf("key %q has a time to live of %v", key, ttl)
 		}
 	}
 	return nil

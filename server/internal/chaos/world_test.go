@@ -54,7 +54,6 @@ type world struct {
 
 	proxied atomic.Pointer[func([]byte) testserver.Fault]
 	clock   *steppedClock // nil unless the makeup has it
-	newIDs  bool          // a mutant: who repeats takes another id
 }
 
 // A makeup says how a world is made; the zero value is the usual one.
@@ -65,17 +64,16 @@ type makeup struct {
 	prefix   string                                 // of keys
 	hook     func(instance int) redis.Hook          // on connections to Redis
 	over     func(store, raw weir.Taker) weir.Taker // around the stack
-	newIDs   bool
-	ask      []*subject    // nil: all
-	tail     time.Duration // how long everybody goes on afterwards; zero: tail
-	recovery time.Duration // how long they are waited for then; zero: recovery
+	ask      []*subject                             // nil: all
+	tail     time.Duration                          // how long everybody goes on afterwards; zero: tail
+	recovery time.Duration                          // how long they are waited for then; zero: recovery
 }
 
 func newWorld(t *testing.T, m makeup) *world {
 	t.Helper()
 	w := &world{
 		t: t, ask: m.ask,
-		tail: cmp.Or(m.tail, tail), recovery: cmp.Or(m.recovery, recovery), links: map[*subject]*link{}, newIDs: m.newIDs,
+		tail: cmp.Or(m.tail, tail), recovery: cmp.Or(m.recovery, recovery), links: map[*subject]*link{},
 	}
 	if w.ask == nil {
 		w.ask = subjects
@@ -306,10 +304,6 @@ func (c *caller) send(ctx context.Context, rng *rand.Rand, s *subject) {
 	}
 	o = c.once(taker, o)
 	for end := time.Now().Add(insist); o.outcome > refused && (s.how == repeat || s.how == rope) && time.Now().Before(end); {
-		if c.newIDs {
-			c.asked++
-			o.id = c.id()
-		}
 		o.doubt = o.doubt || o.outcome == unknown
 		pause(context.Background(), 2*think)
 		o = c.once(taker, o)
