@@ -359,6 +359,28 @@ func TestSingleFailures(t *testing.T) {
 	}
 }
 
+// TestRecordsAreSentOnce: the store records what was granted without it, and its reply is lost.
+func TestRecordsAreSentOnce(t *testing.T) {
+	t.Parallel()
+	store := newFlaky(nil)
+	lost := acts.TakerFunc(func(ctx context.Context, all []*weir.Act) {
+		store.Take(ctx, all)
+		for _, a := range all {
+			if a.Kind == acts.KindRecord {
+				a.Err = weir.ErrAmbiguous
+			}
+		}
+	})
+	taker := wrap(t, lost, remote.Options{})
+	store.fail(weir.ErrNotApplied)
+	take(taker, weir.Charge{Key: "k", Limit: perHour, Cost: 3})
+	store.fail(nil)
+	testserver.Eventually(t, "recorded", func() bool { return taker.Stats().Outstanding == 0 })
+	if s := taker.Stats(); store.recorded("k") != 3 || s.Recorded != 0 || s.Doubtful != 3 {
+		t.Errorf("%d recorded, %+v", store.recorded("k"), s)
+	}
+}
+
 // TestShare: K instances grant no more than K shares, at least 1 each, whatever
 // became of the limit's numbers.
 func TestShare(t *testing.T) {
