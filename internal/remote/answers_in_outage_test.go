@@ -1,10 +1,8 @@
 package remote_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,15 +20,9 @@ import (
 // and the client neither retries nor waits longer than it is told.
 func overRedis(t testing.TB, address string) remote.Store {
 	t.Helper()
-	return overRedisWithin(t, address, 100*time.Millisecond)
-}
-
-// overRedisWithin is overRedis with the time that a connection may take.
-func overRedisWithin(t testing.TB, address string, dial time.Duration) remote.Store {
-	t.Helper()
 	client := redis.NewClient(&redis.Options{
 		Addr: address, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true,
-		DialTimeout: dial, PoolTimeout: max(dial, 500*time.Millisecond), PoolSize: 32, MaxActiveConns: 32,
+		DialTimeout: 100 * time.Millisecond, PoolTimeout: 500 * time.Millisecond, PoolSize: 32, MaxActiveConns: 32,
 	})
 	t.Cleanup(func() { _ = client.Close() })
 	store, err := redisstore.New(client, redisstore.Options{})
@@ -42,29 +34,6 @@ func overRedisWithin(t testing.TB, address string, dial time.Duration) remote.St
 
 // short is a deadline that a busy machine keeps to with a store that is well.
 const short = 500 * time.Millisecond
-
-func TestSuiteOnRedis(t *testing.T) {
-	t.Parallel()
-	server := testserver.StartRedis(t)
-	// A busy machine is no outage.
-	taker := wrap(t, overRedisWithin(t, server.Addr(), patience), remote.Options{Patience: patience, Calls: remote.CallOptions{Silence: patience}})
-	limit := weir.PerDay(50).MustCompile()
-	var granted atomic.Int64
-	var callers sync.WaitGroup
-	for range 8 {
-		callers.Go(func() {
-			for range 10 {
-				if a := take(taker, weir.Charge{Key: "k", Limit: limit, Cost: 1}); a.Allowed() && a.Decisions[0].Source == acts.SourceStore {
-					granted.Add(1)
-				}
-			}
-		})
-	}
-	callers.Wait()
-	if granted.Load() != 50 {
-		t.Errorf("granted %d of 50", granted.Load())
-	}
-}
 
 // TestFaults lets every fault befall a store and then takes it away: each act is
 // decided, in the end by the store again, and nothing is sent twice.
@@ -104,44 +73,6 @@ func TestFaults(t *testing.T) {
 			on.Store(false)
 			testserver.Eventually(t, "back", func() bool { return take(taker, charge).Decisions[0].Source == acts.SourceStore })
 			proxy.Close() // Stop need not wait for late replies
-		})
-	}
-}
-
-// TestCrashAndPause kills, stops and continues a server below callers who never
-// get anything but decisions.
-func TestCrashAndPause(t *testing.T) {
-	t.Parallel()
-	for name, fault := range map[string]struct{ begin, end func(*testserver.Redis) }{
-		"kill -9": {(*testserver.Redis).Kill, (*testserver.Redis).Restart},
-		"stop":    {(*testserver.Redis).Pause, (*testserver.Redis).Resume},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := testserver.StartRedis(t)
-			taker := wrap(t, overRedis(t, server.Addr()), remote.Options{Patience: short / 5})
-			limit := weir.PerDay(1_000_000_000).MustCompile()
-			ctx, cancel := context.WithCancel(context.Background())
-			var callers sync.WaitGroup
-			for i := range 4 {
-				callers.Go(func() {
-					for ctx.Err() == nil {
-						if a := take(taker, weir.Charge{Key: fmt.Sprint(i), Limit: limit, Cost: 1}); !a.Allowed() {
-							t.Errorf("%+v, %v", a.Decisions, a.Err)
-							return
-						}
-					}
-				})
-			}
-			for range 2 {
-				fault.begin(server)
-				testserver.Eventually(t, "away", func() bool { return unreachable(taker) })
-				fault.end(server)
-				testserver.Eventually(t, "back", func() bool { return !unreachable(taker) })
-			}
-			cancel()
-			callers.Wait()
-			testserver.Eventually(t, "charged back", func() bool { return taker.Stats().Outstanding == 0 })
 		})
 	}
 }

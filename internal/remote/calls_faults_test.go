@@ -354,56 +354,6 @@ func drained(c *Calls) {
 	}
 }
 
-// TestServerVanishes loses connections under batches, before and after the server
-// has seen them. Each caller gets a typed answer, and each charge is accounted for.
-func TestServerVanishes(t *testing.T) {
-	t.Parallel()
-	server := testserver.StartRedis(t)
-	proxy := testserver.StartProxy(t, server.Addr(), func([]byte) testserver.Fault {
-		if rand.IntN(4) == 0 {
-			return testserver.Fault(rand.IntN(int(testserver.Faults)))
-		}
-		return testserver.Pass
-	})
-	client := redis.NewClient(&redis.Options{Addr: proxy.Addr(), ContextTimeoutEnabled: true, DisableIdentity: true, Protocol: 2})
-	t.Cleanup(func() { _ = client.Close() })
-	store, err := redisstore.New(client, redisstore.Options{Timeout: 50 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := NewCalls(store, CallOptions{MaxBatch: 16, Silence: time.Hour})
-	t.Cleanup(func() { _ = c.Stop(over) })
-	books := make([]ledger, 5)
-	var callers sync.WaitGroup
-	for range 32 {
-		callers.Go(func() {
-			for range 40 {
-				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+rand.IntN(100))*time.Millisecond)
-				impatient(ctx, c, books)
-				cancel()
-			}
-		})
-	}
-	callers.Wait()
-	proxy.Close() // which ends the wait for late replies
-	drained(c)
-	direct := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
-	t.Cleanup(func() { _ = direct.Close() })
-	truth, err := redisstore.New(direct, redisstore.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range books {
-		books[i].check(t, used(t, truth, fmt.Sprint("key ", i)))
-		if books[i].granted.Load() == 0 || books[i].unknown.Load() == 0 {
-			t.Errorf("key %d: %d granted, %d unknown: nothing was proved", i, books[i].granted.Load(), books[i].unknown.Load())
-		}
-	}
-	if s := c.Stats(); s.Largest < 2 {
-		t.Errorf("%+v: nobody travelled together", s)
-	}
-}
-
 // TestGrantsExactly has two processes' worth of callers share a key.
 func TestGrantsExactly(t *testing.T) {
 	t.Parallel()

@@ -190,36 +190,6 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// TestSlotsBesideUnits are settled as one.
-func TestSlotsBesideUnits(t *testing.T) {
-	t.Parallel()
-	clock := storetest.NewClock()
-	store := newFlaky(clock)
-	taker := wrap(t, store, remote.Options{Now: clock.Now})
-	room := weir.Charge{Key: "k", Limit: weir.Limit{Algorithm: weir.Concurrency, Count: 4, Period: time.Minute}.MustCompile(), Cost: 1}
-	units := weir.Charge{Key: "u", Limit: weir.PerDay(100).MustCompile(), Cost: 10}
-	both := func(kind weir.Kind) *weir.Act {
-		a := storetest.NewAct(room, units)
-		a.Kind, a.ID = kind, "both"
-		taker.Take(context.Background(), []*weir.Act{a})
-		return a
-	}
-	openUp(t, taker, store, weir.ErrNotApplied)
-	if a := both(acts.KindTake); !a.Allowed() {
-		t.Fatalf("%+v, %v", a.Decisions, a.Err)
-	}
-	store.fail(nil)
-	testserver.Eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
-	if n := used(t, store, "u", units.Limit); n != 10 {
-		t.Errorf("%d charged", n)
-	}
-	for _, kind := range []weir.Kind{acts.KindRenew, acts.KindRelease} {
-		if a := both(kind); a.Err != nil || a.Decisions[0].Source != acts.SourceStore {
-			t.Errorf("%v: %+v, %v", kind, a.Decisions, a.Err)
-		}
-	}
-}
-
 // TestRefundsAndRecords without ids are done here as far as there is something.
 func TestRefundsAndRecords(t *testing.T) {
 	t.Parallel()

@@ -10,7 +10,6 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/remote"
-	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
@@ -58,29 +57,6 @@ func latest(end <-chan struct{}) time.Duration {
 		case <-time.After(nap):
 			late = max(late, time.Since(slept)-nap)
 		}
-	}
-}
-
-// BenchmarkManyLimits asks for the first time under each of 4000 limits while the
-// store is away.
-func BenchmarkManyLimits(b *testing.B) {
-	limits := make([]*weir.Limit, 4000)
-	for i := range limits {
-		limit := weir.PerMinute(int64(i + 10))
-		limits[i] = limit.MustCompile()
-	}
-	for b.Loop() {
-		b.StopTimer()
-		store := newFlaky(nil)
-		taker := remote.New(storetest.Alone{Taker: store}, remote.Options{Instances: func() int { return 3 }})
-		openUp(b, taker, store, weir.ErrNotApplied)
-		b.StartTimer()
-		for _, l := range limits {
-			take(taker, weir.Charge{Key: "k", Limit: l, Cost: 1})
-		}
-		b.StopTimer()
-		_ = taker.Stop(b.Context())
-		b.StartTimer()
 	}
 }
 

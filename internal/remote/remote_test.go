@@ -474,29 +474,6 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestBeginsWithWhatIsLeft: a unit that has drained in part is not granted again.
-func TestBeginsWithWhatIsLeft(t *testing.T) {
-	t.Parallel()
-	clock := storetest.NewClock()
-	store := newFlaky(clock)
-	taker := wrap(t, store, remote.Options{Now: clock.Now})
-	charge := weir.Charge{Key: "k", Limit: weir.PerMinute(5).MustCompile(), Cost: 1}
-	for range 3 {
-		take(taker, charge)
-	}
-	clock.Advance(time.Second)
-	openUp(t, taker, store, weir.ErrNotApplied)
-	granted := 0
-	for range 5 {
-		if take(taker, charge).Allowed() {
-			granted++
-		}
-	}
-	if granted != 2 {
-		t.Errorf("granted %d of the 2 that were left", granted)
-	}
-}
-
 // TestKeep has two classes share a budget through an outage: neither the last known state
 // nor the local shares may lose what one of them keeps free.
 func TestKeep(t *testing.T) {
