@@ -92,7 +92,7 @@ func TestAdminOverridesSurviveAReload(t *testing.T) {
 	until := func(text string) {
 		t.Helper()
 		app.Reload()
-		eventuallyTrue(t, "rules with "+text, func() bool { return strings.Contains(rules(), text) })
+		testserver.Eventually(t, "rules with "+text, func() bool { return strings.Contains(rules(), text) })
 	}
 	before := rules()
 	if status, body := post(t, app, "/v1/key/block", `{`+alice+`}`); status != http.StatusOK {
@@ -122,7 +122,7 @@ func TestAdminSpreads(t *testing.T) {
 	}
 	refuses := func(app *App, want int) {
 		t.Helper()
-		eventuallyTrue(t, fmt.Sprint("answered ", want), func() bool { return auth(t, app, "alice") == want })
+		testserver.Eventually(t, fmt.Sprint("answered ", want), func() bool { return auth(t, app, "alice") == want })
 	}
 	refuses(other, http.StatusTooManyRequests)
 	refuses(start(t, options), http.StatusTooManyRequests)

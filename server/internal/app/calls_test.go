@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -172,15 +171,4 @@ func eventually(t *testing.T, holds func() error) {
 		}
 	}
 	t.Fatal(err)
-}
-
-// eventuallyTrue is eventually for a condition, which what names.
-func eventuallyTrue(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	eventually(t, func() error {
-		if holds() {
-			return nil
-		}
-		return fmt.Errorf("never: %s", what)
-	})
 }

@@ -90,7 +90,7 @@ func TestOnStoreFailure(t *testing.T) {
 		t.Errorf("readyz: %d %s", status, body)
 	}
 	server.Restart()
-	eventuallyTrue(t, "the store is back and asked", func() bool {
+	testserver.Eventually(t, "the store is back and asked", func() bool {
 		code, _ := get(t, strict, "/v1/auth?domain=shop&theirs=a")
 		return code == http.StatusNoContent
 	})

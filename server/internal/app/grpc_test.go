@@ -25,6 +25,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
+
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // login asks for the demonstration rule of a path.
@@ -369,6 +371,6 @@ func TestGRPCRetiredConnectionsAreCounted(t *testing.T) {
 		conn := dialGRPC(t, app)
 		conn.Connect()
 		want := `weir_grpc_connections_retired_total{reason="` + reason + `"}`
-		eventuallyTrue(t, want, func() bool { return strings.Contains(metricsOf(t, app), want) })
+		testserver.Eventually(t, want, func() bool { return strings.Contains(metricsOf(t, app), want) })
 	}
 }

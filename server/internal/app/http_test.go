@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/server/internal/httpapi"
 	"github.com/weirlimit/weir/server/internal/openapitest"
 	"github.com/weirlimit/weir/server/internal/panics"
@@ -149,7 +150,7 @@ func TestHTTPConnectionsAreBounded(t *testing.T) {
 		t.Errorf("one too many was told %q", text)
 	}
 	first.Close()
-	eventuallyTrue(t, "room again", func() bool {
+	testserver.Eventually(t, "room again", func() bool {
 		conn := connect(t, address)
 		return ask(conn) == http.StatusOK
 	})

@@ -20,7 +20,7 @@ func TestReadinessKeepsDetails(t *testing.T) {
 	app := start(t, Options{Config: rules, HTTPTokenFile: passwordFile(t, oldToken)})
 	replace(t, rules, "domain: shop\nwrong: here\n")
 	app.Reload()
-	eventuallyTrue(t, "the wrong rules are noticed", func() bool { return app.rules.err() != nil })
+	testserver.Eventually(t, "the wrong rules are noticed", func() bool { return app.rules.err() != nil })
 	d := newDescribed(t, app)
 	for authorization, told := range map[string]bool{"": false, "Bearer " + newToken: false, "Bearer " + oldToken: true, basicOf("weir", oldToken): true} {
 		d.header.Set("Authorization", authorization)

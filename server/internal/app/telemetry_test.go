@@ -95,7 +95,7 @@ func TestMetricsOfReloads(t *testing.T) {
 	get(t, app, "/v1/auth?domain=d&user=a")
 	until := func(name string, want float64) {
 		t.Helper()
-		eventuallyTrue(t, fmt.Sprint(name, " becomes ", want), func() bool { return figure(t, app, name, nil) == want })
+		testserver.Eventually(t, fmt.Sprint(name, " becomes ", want), func() bool { return figure(t, app, name, nil) == want })
 	}
 	until("weir_config_last_load_successful", 1)
 	replace(t, file, "domain: d\ndescriptors: 7\n")
