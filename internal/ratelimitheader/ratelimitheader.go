@@ -197,14 +197,14 @@ func appendPolicy(text []byte, l *weir.Limit) []byte {
 	if algo.TraitsOf(l.Algorithm).HoldsSlots {
 		return append(strconv.AppendInt(text, l.Count, 10), `;qu="concurrent-requests"`...)
 	}
-	quota, seconds := quotaOf(l)
+	quota, seconds := QuotaOf(l)
 	text = append(strconv.AppendInt(text, quota, 10), ";w="...)
 	return strconv.AppendInt(text, seconds, 10)
 }
 
-// quotaOf returns a limit as a quota in a window of whole seconds, which is all that the
-// header can express: at the limit's rate, up to the next whole second.
-func quotaOf(l *weir.Limit) (quota, seconds int64) {
+// QuotaOf returns a limit as a quota in a window of whole seconds, which is all that headers
+// can express: at the limit's rate, up to the next whole second.
+func QuotaOf(l *weir.Limit) (quota, seconds int64) {
 	seconds = max(1, Seconds(l.Period))
 	rest := time.Duration(seconds)*time.Second - l.Period
 	// rest is below a second and a count below 2³², so the product fits.

@@ -46,7 +46,7 @@ func TestQuotaOf(t *testing.T) {
 		{weir.MaxCost, time.Millisecond, weir.MaxCost * 1000, 1},
 		{1<<32 - 1, 366 * 24 * time.Hour, 1<<32 - 1, 366 * 24 * 3600},
 	} {
-		quota, seconds := quotaOf(&weir.Limit{Count: test.count, Period: test.period})
+		quota, seconds := QuotaOf(&weir.Limit{Count: test.count, Period: test.period})
 		if quota != test.quota || seconds != test.seconds {
 			t.Errorf("%d per %s: got %d in %d s, want %d in %d s", test.count, test.period, quota, seconds, test.quota, test.seconds)
 		}

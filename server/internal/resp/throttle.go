@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/problem"
+	"github.com/weirlimit/weir/internal/ratelimitheader"
 	"github.com/weirlimit/weir/server/internal/callers"
 )
 
@@ -164,7 +165,7 @@ func (c *session) decided(a *weir.Act) {
 	if !d.Allowed() {
 		limited = 1
 		if d.RetryAfter != weir.Never {
-			retry = seconds(d.RetryAfter)
+			retry = ratelimitheader.Seconds(d.RetryAfter)
 		}
 	}
 	c.array(5)
@@ -172,16 +173,7 @@ func (c *session) decided(a *weir.Act) {
 	c.integer(a.LimitOf(0).Burst)
 	c.integer(d.Remaining)
 	c.integer(retry)
-	c.integer(seconds(d.ResetAfter))
-}
-
-// seconds rounds up.
-func seconds(d time.Duration) int64 {
-	whole := d / time.Second
-	if d%time.Second > 0 {
-		whole++
-	}
-	return int64(whole)
+	c.integer(ratelimitheader.Seconds(d.ResetAfter))
 }
 
 // inWords describes an error to the client. The store's own words are for the log.

@@ -13,7 +13,7 @@ descriptors:
   - {key: g, value: named, rate_limit: {unit: minute, requests_per_unit: 6, algorithm: gcra, name: n}}
   - {key: log, rate_limit: {period: 30s, requests_per_unit: 3, algorithm: sliding_log}}
   - {key: half, rate_limit: {period: 500ms, requests_per_unit: 3, algorithm: fixed_window}}
-  - {key: odd, rate_limit: {period: 1500ms, requests_per_unit: 3, algorithm: fixed_window}}
+  - {key: odd, rate_limit: {period: 1250ms, requests_per_unit: 3, algorithm: fixed_window}}
   - {key: week, rate_limit: {unit: week, requests_per_unit: 3, algorithm: fixed_window}}
   - {key: fort, rate_limit: {period: 336h, requests_per_unit: 3, algorithm: fixed_window}}
   - {key: leaky, rate_limit: {unit: minute, requests_per_unit: 6, burst: 5, algorithm: leaky_bucket}}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/ratelimitheader"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -229,11 +230,8 @@ func (r *ruling) write(a *rules.Applied, s *Status, current *CurrentLimit) {
 		return
 	}
 	*current = currentLimit(a)
-	s.Limit, s.Reset = current, r.wait.Truncate(time.Second)
-	if s.Reset < r.wait {
-		// Rounded up: a client that waits this long must not come too early.
-		s.Reset += time.Second
-	}
+	// Rounded up: a client that waits this long must not come too early.
+	s.Limit, s.Reset = current, time.Duration(ratelimitheader.Seconds(r.wait))*time.Second
 }
 
 var lengths = [...]struct {
@@ -256,13 +254,8 @@ func currentLimit(a *rules.Applied) CurrentLimit {
 	if a.Rule.Grouped {
 		current.Name = a.Limit.Name
 	}
-	count, period := a.Limit.Count, a.Limit.Period
-	if rest := period % time.Second; rest > 0 {
-		rest = time.Second - rest
-		// A count is below 2³² and a rest below 1000 ms, so the product fits.
-		count += count * rest.Milliseconds() / period.Milliseconds()
-		period += rest
-	}
+	count, seconds := ratelimitheader.QuotaOf(a.Limit)
+	period := time.Duration(seconds) * time.Second
 	current.Requests = uint32(min(count, math.MaxUint32))
 	for _, l := range lengths {
 		if period%l.length == 0 {
