@@ -127,22 +127,11 @@ func (s *soak) episode(n int) {
 		w.do("flushall")
 		// Else every restart plays all that there ever was, and takes longer each time.
 		w.do("bgrewriteaof")
-		w.awaitRewrite()
+		testserver.Eventually(t, "the append-only file is rewritten", func() bool {
+			info, err := w.admin.Info(t.Context(), "persistence").Result()
+			return err == nil && strings.Contains(info, "aof_rewrite_in_progress:0")
+		})
 	})
-}
-
-// awaitRewrite waits until Redis has rewritten its append-only file.
-func (w *world) awaitRewrite() {
-	w.t.Helper()
-	for deadline := time.Now().Add(startTimeout); ; time.Sleep(time.Millisecond) {
-		info, err := w.admin.Info(w.t.Context(), "persistence").Result()
-		if err == nil && strings.Contains(info, "aof_rewrite_in_progress:0") {
-			return
-		}
-		if time.Now().After(deadline) {
-			w.t.Fatalf("never rewritten: %v\n%s", err, info)
-		}
-	}
 }
 
 var heapAlloc = regexp.MustCompile(`# HeapAlloc = (\d+)`)
