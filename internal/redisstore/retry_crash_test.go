@@ -41,7 +41,7 @@ func crashes(t *testing.T, args ...string) error {
 
 func crashesOf(t *testing.T, server *testserver.Redis) error {
 	t.Helper()
-	s := &siege{calls: 500, callers: 8, seed: 3, takes: true, open: plain, clients: besieging(t, server.Addr())}
+	s := &siege{calls: 500, callers: 8, seed: 3, takes: true, clients: besieging(t, server.Addr())}
 	reach := func() *redisstore.Store { return open(t, dial(t, server.Addr()), redisstore.Options{}) }
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
