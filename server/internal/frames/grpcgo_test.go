@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -196,19 +195,6 @@ func TestMetadata(t *testing.T) {
 	}
 	if _, err := call(within(t, 10*time.Second), conn, echo, []byte("a")); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestKeepalive pings far more often than grpc-go's server would take.
-func TestKeepalive(t *testing.T) {
-	t.Parallel()
-	p := serve(t, frames.Options{})
-	conn := p.dial(t, plaintext, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: time.Second, PermitWithoutStream: true}))
-	if _, err := call(within(t, 10*time.Second), conn, echo, nil); err != nil {
-		t.Fatal(err)
-	}
-	if n := p.Stats().Accepted; n != 1 {
-		t.Errorf("%d connections", n)
 	}
 }
 
