@@ -76,6 +76,7 @@ func (p *pipeline) send(t *testing.T) map[uint32]outcome {
 // write sends the calls and returns how many they are.
 func (p *pipeline) write(t *testing.T) (calls int) {
 	t.Helper()
+	_ = p.conn.SetWriteDeadline(time.Now().Add(30 * time.Second))
 	if _, err := p.conn.Write(p.out.Bytes()); err != nil {
 		t.Fatal(err)
 	}
