@@ -128,7 +128,7 @@ func TestThrottleKeysAreAnyBytes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, Options{})
 	seen := map[string]bool{}
-	for _, key := range []string{"", "a", "a\x00", "a\r\n", "{a}", "}", "\xff\xfe", "cl.throttle;a", strings.Repeat("k", maxBulk)} {
+	for _, key := range []string{"", "a", "a\x00", "a\r\n", "{a}", "}", "\xff", "\xff\xfe", "cl.throttle;a", strings.Repeat("k", maxBulk)} {
 		if seen[key] {
 			t.Fatalf("%q is there twice", key)
 		}
