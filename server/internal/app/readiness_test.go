@@ -2,10 +2,8 @@ package app
 
 import (
 	"fmt"
-	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -34,48 +32,6 @@ func TestReadinessKeepsDetails(t *testing.T) {
 	}
 	if _, text := details(t, app); !strings.Contains(text, "rules.yaml") {
 		t.Errorf("administrators read %s", text)
-	}
-}
-
-// TestStartTogether: servers that start at the same moment on one Redis check it beside
-// each other.
-func TestStartTogether(t *testing.T) {
-	t.Parallel()
-	server := testserver.StartRedis(t)
-	for range 6 {
-		var log lines
-		var starting sync.WaitGroup
-		apps := make([]*App, 4)
-		for i := range apps {
-			app, err := New(Options{
-				Store: server.URL(), HTTP: "127.0.0.1:0", GRPC: Off, Timeout: writeTimeout - time.Second,
-				Fallback: FallbackOptions{StoreSilence: 10 * time.Second, StoreTimeout: 10 * time.Second},
-				Logger:   slog.New(slog.NewTextHandler(&log, nil)),
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			apps[i] = app
-		}
-		for _, app := range apps {
-			starting.Go(func() {
-				if err := app.Start(t.Context()); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		starting.Wait()
-		for _, app := range apps {
-			if code, text := details(t, app); code != http.StatusOK {
-				t.Errorf("/readyz: %d %s", code, text)
-			}
-			if err := app.Stop(t.Context()); err != nil {
-				t.Error(err)
-			}
-		}
-		if strings.Contains(log.String(), "level=ERROR") {
-			t.Fatalf("logged:\n%s", log.String())
-		}
 	}
 }
 

@@ -72,55 +72,6 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-func TestReloadsAChangedFile(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, file, rulesOf(10))
-	r := serveRules(t, file)
-	r.untilLimit(10)
-	write(t, file, rulesOf(20))
-	r.untilLimit(20)
-	// As editors do: another file takes the name.
-	write(t, file+".new", rulesOf(30))
-	if err := os.Rename(file+".new", file); err != nil {
-		t.Fatal(err)
-	}
-	r.untilLimit(30)
-}
-
-// TestFollowsAConfigMap swaps files as Kubernetes does: a link to a folder is
-// replaced, and the files are links through it.
-func TestFollowsAConfigMap(t *testing.T) {
-	t.Parallel()
-	mount := t.TempDir()
-	publish := func(n int) {
-		revision := fmt.Sprintf("..revision-%d", n)
-		if err := os.Mkdir(filepath.Join(mount, revision), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		write(t, filepath.Join(mount, revision, "rules.yaml"), rulesOf(n))
-		if err := os.Symlink(revision, filepath.Join(mount, "..data_tmp")); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(filepath.Join(mount, "..data_tmp"), filepath.Join(mount, "..data")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	publish(10)
-	if err := os.Symlink("..data/rules.yaml", filepath.Join(mount, "rules.yaml")); err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range []string{mount, filepath.Join(mount, "rules.yaml")} {
-		r := serveRules(t, path)
-		start := len(r.limit())
-		for _, n := range []int{20 + start, 30 + start, 40 + start} {
-			n += len(path)
-			publish(n)
-			r.untilLimit(n)
-		}
-	}
-}
-
 func TestSurvivesTheFolderGoing(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "rules")
