@@ -203,22 +203,6 @@ func (w *wire) answered(id uint32) string {
 	}
 }
 
-// TestWindowByWindow gives the server one byte at a time.
-func TestWindowByWindow(t *testing.T) {
-	t.Parallel()
-	w := serve(t, frames.Options{}).wire(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
-	w.check(w.call(1, echo, 50))
-	wanted[*http2.HeadersFrame](w)
-	w.quiet()
-	for range len(message(50)) {
-		w.check(w.WriteWindowUpdate(1, 1))
-		w.data(1, 1)
-	}
-	if status := w.answered(1); status != "0" {
-		t.Errorf("status %s", status)
-	}
-}
-
 // TestWindowChanges moves the windows of streams whose answers are on their way,
 // also below zero.
 func TestWindowChanges(t *testing.T) {
