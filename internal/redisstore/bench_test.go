@@ -91,26 +91,6 @@ if tat - now > tonumber(ARGV[2]) then return 0 end
 redis.call('SET', KEYS[1], string.format('%.0f', tat), 'PX', ARGV[3])
 return 1`
 
-// BenchmarkFloor runs floorLua as BenchmarkTake runs the store, to compare.
-func BenchmarkFloor(b *testing.B) {
-	client := dial(b, testserver.StartRedis(b).Addr())
-	ctx := context.Background()
-	sha := client.ScriptLoad(ctx, floorLua).Val()
-	client.ConfigResetStat(ctx)
-	var callers atomic.Int64
-	b.SetParallelism(32)
-	b.ReportAllocs()
-	b.RunParallel(func(p *testing.PB) {
-		keys := []string{fmt.Sprint("floor:", callers.Add(1))}
-		for p.Next() {
-			if err := client.EvalSha(ctx, sha, keys, 600, 60_000_000, 61_000).Err(); err != nil {
-				b.Error(err)
-			}
-		}
-	})
-	report(b, client, b.N)
-}
-
 // BenchmarkTakeBatch takes many acts on uniform keys in one call.
 func BenchmarkTakeBatch(b *testing.B) {
 	client := dial(b, testserver.StartRedis(b).Addr())
