@@ -136,6 +136,46 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
+// TestChargedKeysStay: keys that come once take no place of a key that was charged again.
+func TestChargedKeysStay(t *testing.T) {
+	t.Parallel()
+	for id := range algo.Steps {
+		limit := weir.Limit{Algorithm: weir.Algorithm(id), Count: 4, Period: time.Hour}.MustCompile()
+		clock := storetest.NewClock()
+		store := memstore.New(memstore.Options{Now: clock.Now})
+		for range 3 {
+			take(t, store, "charged", limit, 1)
+		}
+		clock.Advance(10 * time.Second)
+		for i := range 20_000 {
+			take(t, store, fmt.Sprint("once ", i), limit, 1)
+		}
+		if d := take(t, store, "charged", limit, 1); d.Remaining != 0 {
+			t.Errorf("%v: %d remain", limit, d.Remaining)
+		}
+	}
+}
+
+// TestLogsStayWithinTheBound: logs take no more memory than there is, and are no less strict.
+func TestLogsStayWithinTheBound(t *testing.T) {
+	t.Parallel()
+	const bound, keys, charges = 1 << 20, 20, 10_000
+	clock := storetest.NewClock()
+	store := memstore.New(memstore.Options{MaxBytes: bound, Now: clock.Now})
+	limit := weir.Limit{Algorithm: weir.SlidingLog, Count: charges, Period: 24 * time.Hour}.MustCompile()
+	for i := range charges + 1 {
+		for key := range keys {
+			clock.Advance(time.Microsecond)
+			if d := take(t, store, fmt.Sprint(key), limit, 1); d.Allowed() != (i < charges) {
+				t.Fatalf("charge %d: %+v", i, d)
+			}
+		}
+	}
+	if stats := store.Stats(); stats.Bytes > bound*11/10 {
+		t.Errorf("%+v", stats)
+	}
+}
+
 // TestNoDrift saturates limits whose rates have no finite decimals with a
 // million charges, and compares with exact fractions.
 func TestNoDrift(t *testing.T) {
