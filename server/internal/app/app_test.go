@@ -127,17 +127,6 @@ func TestListenersAreOff(t *testing.T) {
 	}
 }
 
-func TestInstancesShareNothing(t *testing.T) {
-	t.Parallel()
-	one, other := start(t, Options{}), start(t, Options{})
-	if status, body := get(t, one, "/v1/auth?domain=demo&user=alice&cost=5"); status != http.StatusNoContent {
-		t.Errorf("one: %d %s", status, body)
-	}
-	if status, body := get(t, other, "/v1/auth?domain=demo&user=alice&cost=5"); status != http.StatusNoContent {
-		t.Errorf("other: %d %s", status, body)
-	}
-}
-
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := newHTTPServer(slog.New(slog.DiscardHandler), 0)

@@ -14,23 +14,6 @@ import (
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
-// TestOnlyRedisIsRemote looks at what stands before each store.
-func TestOnlyRedisIsRemote(t *testing.T) {
-	t.Parallel()
-	for url, want := range map[string]bool{"memory": false, "redis://h:1/2": true} {
-		a, err := New(Options{Store: url})
-		if err != nil {
-			t.Fatalf("%s: %v", url, err)
-		}
-		if got := a.engine.Remote != nil; got != want {
-			t.Errorf("%s: remote %v, want %v", url, got, want)
-		}
-		if err := a.Stop(t.Context()); err != nil {
-			t.Errorf("%s: %v", url, err)
-		}
-	}
-}
-
 func TestStoreAwayAtStart(t *testing.T) {
 	t.Parallel()
 	var log lines
