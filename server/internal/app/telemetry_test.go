@@ -154,9 +154,8 @@ func TestStuckCollector(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter,
-		sdktrace.WithMaxQueueSize(16), sdktrace.WithMaxExportBatchSize(8), sdktrace.WithBatchTimeout(time.Millisecond), sdktrace.WithExportTimeout(time.Minute)))
-	app := start(t, Options{Telemetry: TelemetryOptions{Tracing: tracingBy(provider)}})
+	traced := exportedBy(exporter)
+	app := start(t, Options{Telemetry: TelemetryOptions{Tracing: traced}})
 	for i := range 200 {
 		if status, body := get(t, app, "/v1/auth?domain=demo&user=u"); status != http.StatusNoContent && status != http.StatusTooManyRequests {
 			t.Fatalf("call %d: %d %s", i, status, body)
@@ -167,7 +166,7 @@ func TestStuckCollector(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
-	if provider.Shutdown(ctx) == nil {
+	if traced.provider.Shutdown(ctx) == nil {
 		t.Error("the collector has taken everything: nothing was stuck")
 	}
 }

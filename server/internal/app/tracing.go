@@ -67,7 +67,12 @@ func NewTracing(ctx context.Context, version string) (*Tracing, error) {
 	if err != nil && !errors.Is(err, resource.ErrPartialResource) {
 		return nil, errors.Join(fmt.Errorf("tracing: %w", err), exporter.Shutdown(ctx))
 	}
-	return tracingBy(sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(about))), nil
+	return exportedBy(exporter, sdktrace.WithResource(about)), nil
+}
+
+// exportedBy returns tracing whose spans an exporter sends in the background.
+func exportedBy(exporter sdktrace.SpanExporter, options ...sdktrace.TracerProviderOption) *Tracing {
+	return tracingBy(sdktrace.NewTracerProvider(append(options, sdktrace.WithBatcher(exporter))...))
 }
 
 // tracingBy returns tracing by a provider, which Stop shuts down.
