@@ -47,7 +47,7 @@ WARN msg="fails too" left_out=2`
 }
 
 // TestAnOutageIsLoggedOnce asks for a rule that has no answer of its own while the
-// store is away, at several listeners, for longer than a second.
+// store is away, at several listeners, for longer than a second. A line names each component once.
 func TestAnOutageIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	var log lines
@@ -73,6 +73,11 @@ func TestAnOutageIsLoggedOnce(t *testing.T) {
 		_, message, _ := strings.Cut(line, "msg=")
 		message, _, _ = strings.Cut(message, " error=")
 		times[message]++
+		for _, component := range []string{"weir: ", "server: ", "redis: "} {
+			if strings.Count(line, component) > 1 {
+				t.Errorf("%q twice in %s", component, line)
+			}
+		}
 	}
 	if len(told) < 2 || len(times) < len(told) || len(told) > 5 {
 		t.Errorf("an outage of 2.5 s is told in %d lines:\n%s", len(told), strings.Join(told, "\n"))

@@ -89,33 +89,3 @@ func TestStorePrefixAndSecret(t *testing.T) {
 	}
 	wantInvalid(t, "an empty secret", Options{Store: server.URL(), StoreSecretFile: passwordFile(t, "")}, "store secret file", "")
 }
-
-// TestErrorsHaveOnePrefix: an error in the log names each component once.
-func TestErrorsHaveOnePrefix(t *testing.T) {
-	t.Parallel()
-	var log lines
-	app := start(t, Options{
-		Store: "unix://" + filepath.Join(t.TempDir(), "redis.sock"), Config: rulesFor(t, failureRules),
-		Fallback: FallbackOptions{StoreTimeout: DefaultStoreTimeout, StoreSilence: DefaultStoreSilence},
-		Logger:   slog.New(slog.NewTextHandler(&log, nil)),
-	})
-	for range 20 {
-		for _, key := range []string{"theirs", "strict", "ours"} {
-			get(t, app, "/v1/auth?domain=shop&"+key+"=a")
-		}
-	}
-	if err := app.Stop(t.Context()); err != nil {
-		t.Error(err)
-	}
-	said := log.String()
-	if !strings.Contains(said, "the store is unreachable") {
-		t.Errorf("no outage in\n%s", said)
-	}
-	for line := range strings.Lines(said) {
-		for _, component := range []string{"weir: ", "server: ", "redis: "} {
-			if strings.Count(line, component) > 1 {
-				t.Errorf("%q twice in %s", component, line)
-			}
-		}
-	}
-}
