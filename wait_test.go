@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -74,70 +73,6 @@ func of(count int64, period time.Duration, except ...weir.Algorithm) []weir.Limi
 }
 
 var windows = []weir.Algorithm{weir.FixedWindow, weir.SlidingLog, weir.RollingWindow, weir.SlidingCounter}
-
-// arrivals lets callers wait for one unit each at the same time, and returns
-// after how long they got it.
-func arrivals(t *testing.T, l *weir.Limiter, callers int) []time.Duration {
-	t.Helper()
-	start := time.Now()
-	var mu sync.Mutex
-	var all []time.Duration
-	var waiting sync.WaitGroup
-	for range callers {
-		waiting.Go(func() {
-			if err := l.Wait(context.Background(), "k"); err != nil {
-				t.Error(err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			all = append(all, time.Since(start))
-		})
-	}
-	waiting.Wait()
-	slices.Sort(all)
-	return all
-}
-
-func TestWaitBooksTurns(t *testing.T) {
-	t.Parallel()
-	for _, limit := range of(1, time.Second, windows...) {
-		if limit.Burst = 0; limit.Algorithm == weir.LeakyBucket {
-			limit.Burst = 5
-		}
-		synctest.Test(t, func(t *testing.T) {
-			for i, after := range arrivals(t, limiter(t, limit), 5) {
-				if after != time.Duration(i)*time.Second {
-					t.Errorf("%v: caller %d got in after %v", limit, i, after)
-				}
-			}
-		})
-	}
-}
-
-func TestWaitTriesAgainUnderWindows(t *testing.T) {
-	t.Parallel()
-	for _, limit := range of(2, time.Second, weir.GCRA, weir.TokenBucket, weir.LeakyBucket) {
-		synctest.Test(t, func(t *testing.T) {
-			all := arrivals(t, limiter(t, limit), 6)
-			if all[1] != 0 || all[2] == 0 || all[5] < 2*time.Second || all[5] > 4*time.Second {
-				t.Errorf("%v: callers got in after %v", limit, all)
-			}
-		})
-	}
-}
-
-// TestWaitUnderSeveralLimits: the longest delay counts, booked or not.
-func TestWaitUnderSeveralLimits(t *testing.T) {
-	t.Parallel()
-	slow := weir.Per(1, 10*time.Second)
-	for _, fast := range of(1, time.Second) {
-		synctest.Test(t, func(t *testing.T) {
-			if all := arrivals(t, limiter(t, fast, slow), 3); all[1] != 10*time.Second || all[2] != 20*time.Second {
-				t.Errorf("%v beside 1/10s: callers got in after %v", fast, all)
-			}
-		})
-	}
-}
 
 func TestWaitFailsAtOnce(t *testing.T) {
 	t.Parallel()
@@ -211,48 +146,6 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 			}
 			if err := l.Wait(ctx, "fresh"); err != context.Canceled || remaining(t, l, "fresh") != 1 {
 				t.Errorf("%v: cancelled before: %v", limit, err)
-			}
-		})
-	}
-}
-
-// TestWaitGivesItsBookingBack: the next caller takes the turn of the one who
-// left, but nobody who has a turn gets an earlier one.
-func TestWaitGivesItsBookingBack(t *testing.T) {
-	t.Parallel()
-	for _, algorithm := range []weir.Algorithm{weir.GCRA, weir.TokenBucket} {
-		synctest.Test(t, func(t *testing.T) {
-			ctx := context.Background()
-			l := limiter(t, weir.Limit{Algorithm: algorithm, Count: 1, Period: 10 * time.Second})
-			reserve := func() time.Duration {
-				r, err := l.Reserve(ctx, "k", 1, weir.MaxWait)
-				if err != nil || !r.OK() {
-					t.Fatal(r, err)
-				}
-				return r.Delay()
-			}
-			reserve()
-			impatient, cancel := context.WithTimeout(ctx, 12*time.Second)
-			defer cancel()
-			time.AfterFunc(4*time.Second, cancel)
-			if err := l.Wait(impatient, "k"); err == nil {
-				t.Fatal("did not wait")
-			}
-			if again := reserve(); again != 6*time.Second {
-				t.Errorf("%v: the turn was not given back: %v", algorithm, again)
-			}
-			impatient, cancel = context.WithCancel(ctx)
-			time.AfterFunc(time.Second, func() {
-				if after := reserve(); after != 25*time.Second {
-					t.Errorf("%v: the turn after: %v", algorithm, after)
-				}
-				cancel()
-			})
-			if err := l.Wait(impatient, "k"); err == nil {
-				t.Fatal("did not wait")
-			}
-			if again := reserve(); again != 35*time.Second {
-				t.Errorf("%v: a turn with one behind it was given away: %v", algorithm, again)
 			}
 		})
 	}
