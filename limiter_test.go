@@ -314,28 +314,6 @@ func TestOtherwise(t *testing.T) {
 	or(free, free.Keeping(3)) // one limit, with and without
 }
 
-// TestDecisionsNameTheirLimit: a decision says which limit decided, granted or refused, of
-// one limit and of several.
-func TestDecisionsNameTheirLimit(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, store weir.Taker) {
-		short := weir.Limit{Name: "short", Count: 2, Period: 24 * time.Hour}
-		long := weir.Limit{Name: "long", Count: 100, Period: 24 * time.Hour}
-		for name, limits := range map[string][]weir.Limit{"one": {short}, "two": {long, short}} {
-			l := limiterOf(t, store, name, limits...)
-			for _, granted := range []bool{true, true, false, false} {
-				d, err := l.Allow(t.Context(), "k")
-				if err != nil || d.Allowed() != granted || d.Limit == nil || d.Limit.Name != "short" {
-					t.Errorf("%s: %v by %v, %v", name, d, d.Limit, err)
-				}
-			}
-			if d, err := l.Peek(t.Context(), "k"); err != nil || d.Limit == nil || d.Limit.Name != "short" {
-				t.Errorf("%s: a peek: %v by %v, %v", name, d, d.Limit, err)
-			}
-		}
-	})
-}
-
 // TestLimiterActSharesTheBudget charges by an act, with the limiter as its Taker, and by the
 // limiter's own verbs.
 func TestLimiterActSharesTheBudget(t *testing.T) {

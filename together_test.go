@@ -46,49 +46,6 @@ func overRedis(t *testing.T, client redis.UniversalClient) weir.Taker {
 	return store
 }
 
-// TestTogether: a user, a tenant and everyone are limited in one decision, which says which
-// limit refused, and a refusal charges none of them.
-func TestTogether(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, store weir.Taker) {
-		day := func(name string, count int64) weir.Limit {
-			return weir.Limit{Name: name, Count: count, Period: 24 * time.Hour}
-		}
-		perUser := limiterOf(t, store, "user", day("user", 3))
-		perTenant := limiterOf(t, store, "tenant", day("tenant", 5))
-		everyone := limiterOf(t, store, "everyone", day("everyone", 6))
-		allow := func(user, tenant, refusedBy string) {
-			t.Helper()
-			d, err := weir.Together(perUser.Cost(user, 1), perTenant.Cost(tenant, 1), everyone.Cost("all", 1)).Allow(t.Context())
-			if err != nil || d.Allowed() != (refusedBy == "") || !d.Allowed() && d.Limit.Name != refusedBy {
-				t.Errorf("%s of %s: %v by %v, %v, want it refused by %q", user, tenant, d, d.Limit, err, refusedBy)
-			}
-		}
-		for range 3 {
-			allow("ann", "acme", "")
-		}
-		allow("ann", "acme", "user")
-		allow("bob", "acme", "")
-		allow("bob", "acme", "")
-		allow("bob", "acme", "tenant")
-		allow("cid", "other", "")
-		allow("cid", "other", "everyone")
-		for _, c := range []struct {
-			l    *weir.Limiter
-			key  string
-			left int64
-		}{{perUser, "bob", 1}, {perUser, "cid", 2}, {perTenant, "other", 4}} {
-			if got := remaining(t, c.l, c.key); got != c.left {
-				t.Errorf("%s: %d remain, want %d: a refusal charges nothing", c.key, got, c.left)
-			}
-		}
-		d, err := weir.Together(perUser.Cost("cid", 1), perTenant.Cost("other", 1)).Peek(t.Context())
-		if err != nil || !d.Allowed() || d.Limit == nil || remaining(t, perUser, "cid") != 2 {
-			t.Errorf("a peek: %v, %v", d, err)
-		}
-	})
-}
-
 // TestTogetherHold: requests, tokens and a slot are held at once and settled by what was
 // used.
 func TestTogetherHold(t *testing.T) {
@@ -114,6 +71,9 @@ func TestTogetherHold(t *testing.T) {
 		}
 		if d, err := h.Settle(t.Context(), 1, 120, 0); err != nil || d.Limit == nil {
 			t.Errorf("%v, %v", d, err)
+		}
+		if d, err := call.Peek(t.Context()); err != nil || !d.Allowed() {
+			t.Errorf("a peek: %v, %v", d, err)
 		}
 		if r, tok := remaining(t, requests, "k"), remaining(t, tokens, "k"); r != 9 || tok != 880 {
 			t.Errorf("%d requests and %d tokens remain, want 9 and 880", r, tok)
