@@ -4,12 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -24,7 +22,6 @@ descriptors:
   - {key: free, rate_limit: {unlimited: true}, trial: *one}
   - {key: place, rate_limit: *one, trial: {algorithm: concurrency, period: 1m, requests_per_unit: 1}}
   - {key: part, rate_limits: [*one, {<<: *one, unit: week}], enforce: 25%}
-  - {key: none, rate_limit: *one, enforce: 0%}
   - {key: all, rate_limit: *one, enforce: 100%}
   - {key: shared, value: "*", share_threshold: true, rate_limit: *one, enforce: 50%}
 `
@@ -222,24 +219,5 @@ func TestPartOfABudget(t *testing.T) {
 		if err != nil || plan.Applied[0].Rule.Shadow != first.Applied[0].Rule.Shadow {
 			t.Fatalf("shared=%d is not as shared=0 is: %v", i, err)
 		}
-	}
-}
-
-// TestOutsideIsShadow: where a rule is not enforced it does as with shadow_mode, on
-// the same budget.
-func TestOutsideIsShadow(t *testing.T) {
-	t.Parallel()
-	store := memstore.New(memstore.Options{Now: func() time.Time { return time.Unix(1, 0) }})
-	plan := taken(t, parse(t, rollout), store, request("none=1"))
-	again := taken(t, parse(t, rollout), store, request("none=1"))
-	if d := again.Applied[0].Decision(); d.Outcome != weir.Granted || d.Source != acts.SourceShadow {
-		t.Errorf("not enforced: %+v", d)
-	}
-	if key := plan.Acts[0].Charges[0].Key; key != "shop/none=1;none#1" {
-		t.Errorf("the key is %s, not that of the rule where it is enforced", key)
-	}
-	taken(t, parse(t, rollout), store, request("all=1"))
-	if all := taken(t, parse(t, rollout), store, request("all=1")); all.Applied[0].Decision().Outcome != weir.Refused {
-		t.Errorf("enforced for all: %+v", all.Applied[0].Decision())
 	}
 }
