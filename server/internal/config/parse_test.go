@@ -254,25 +254,6 @@ func TestAlgorithms(t *testing.T) {
 	}
 }
 
-func TestCalendar(t *testing.T) {
-	t.Parallel()
-	domains, err := load("testdata/good/calendar.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, l := range domains[0].Descriptors[0].Limits {
-		got = append(got, fmt.Sprintf("%s: %v in %s from the %d.", l.Name, l.Limit.Period.Hours(), l.Limit.TimeZone, l.Limit.AnchorDay))
-	}
-	want := []string{
-		"day: 24 in Europe/Paris from the 0.", "week: 168 in America/New_York from the 0.", "month: 720 in UTC from the 31.",
-		"year: 8760 in Asia/Tokyo from the 0.", "period: 24 in UTC from the 0.",
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-}
-
 func TestMetadata(t *testing.T) {
 	t.Parallel()
 	got := parse(t, descriptor("key: a\nmetadata: {i: 5, f: .5, t: 'x', d: 2020-01-01, b: true, n: ~, l: [&m {a: b}], m: {<<: *m, 5: c}}")).Descriptors[0].Metadata
