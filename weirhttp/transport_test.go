@@ -3,6 +3,7 @@ package weirhttp_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -215,6 +216,34 @@ func TestTransportAhead(t *testing.T) {
 		r.Body = body
 		if _, err := transport.RoundTrip(r); !errors.Is(err, context.Canceled) || !body.closed.Load() {
 			t.Errorf("cancelled: %v, closed %t", err, body.closed.Load())
+		}
+	})
+}
+
+// TestTransportRemembersSomeHosts: of many hosts, the first thousand are waited for, and others
+// once these waits are over.
+func TestTransportRemembersSomeHosts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		transport := &weirhttp.Transport{Base: &script{answers: []*http.Response{answer(200, "RateLimit", `"a";r=0;t=20`)}}, Ahead: true}
+		waits := func(host int) bool {
+			begun, r := time.Now(), newRequest(t.Context(), "GET", "")
+			r.URL.Host = fmt.Sprint(host)
+			if _, err := transport.RoundTrip(r); err != nil {
+				t.Fatal(err)
+			}
+			return time.Since(begun) > 0
+		}
+		const hosts = 1000
+		for host := range hosts + 1 {
+			waits(host)
+		}
+		if waits(hosts) || !waits(0) {
+			t.Error("host 1000 is waited for, or host 0 is not")
+		}
+		time.Sleep(time.Minute)
+		if waits(hosts) || !waits(hosts) {
+			t.Error("host 1000 is not remembered when others are forgotten")
 		}
 	})
 }
