@@ -282,15 +282,18 @@ func exchange(t *testing.T, client grpc_testing.TestServiceClient, n int) int {
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		perMessage bool
-		want       [3]int
+		perMessage, skip bool
+		want             [3]int
 	}{
-		"opening":     {false, [3]int{10, 10, 0}},
-		"per message": {true, [3]int{2, 0, 0}},
+		"opening":     {false, false, [3]int{10, 10, 0}},
+		"per message": {true, false, [3]int{2, 0, 0}},
+		"skipped":     {true, true, [3]int{10, 10, 10}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			client := serve(t, newLimiter(t, frozen(), weir.PerMinute(2)), weirgrpc.Options{PerMessage: test.perMessage})
+			client := serve(t, newLimiter(t, frozen(), weir.PerMinute(2)), weirgrpc.Options{
+				PerMessage: test.perMessage, Skip: func(context.Context, string) bool { return test.skip },
+			})
 			for i, want := range test.want {
 				if got := exchange(t, client, 10); got != want {
 					t.Errorf("stream %d: %d messages, want %d", i, got, want)
@@ -334,7 +337,9 @@ func TestChecker(t *testing.T) {
 	t.Parallel()
 	var checker interface {
 		Limit(ctx context.Context) error
-	} = weirgrpc.NewChecker(newLimiter(t, frozen(), weir.PerMinute(1)), weirgrpc.Options{Key: weirgrpc.KeyByMethod})
+	} = weirgrpc.NewChecker(newLimiter(t, frozen(), weir.PerMinute(1)), weirgrpc.Options{
+		Skip: func(_ context.Context, method string) bool { return strings.HasSuffix(method, "/EmptyCall") },
+	})
 	client := connect(t, grpc.NewServer(grpc.UnaryInterceptor(
 		func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			if err := checker.Limit(ctx); err != nil {
@@ -349,7 +354,7 @@ func TestChecker(t *testing.T) {
 		t.Errorf("got %v, want a refusal", err)
 	}
 	if _, err := client.EmptyCall(context.Background(), &grpc_testing.Empty{}); err != nil {
-		t.Errorf("another method: %v", err)
+		t.Errorf("skipped: %v", err)
 	}
 }
 
