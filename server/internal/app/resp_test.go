@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 )
@@ -33,17 +32,6 @@ func say(t *testing.T, app *App, commands string) string {
 		t.Fatal(err)
 	}
 	return string(answer)
-}
-
-func TestRESPServes(t *testing.T) {
-	t.Parallel()
-	app := start(t, Options{RESP: "127.0.0.1:0"})
-	if got := addrOf(app, "resp"); !strings.HasPrefix(got, "127.0.0.1:") || strings.HasSuffix(got, ":0") {
-		t.Errorf("serves at %q", got)
-	}
-	if got, want := say(t, app, "CL.THROTTLE a 0 1 60\r\n"), "*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:60\r\n+OK\r\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
 }
 
 // TestRESPAsksForThePassword, and for another one once the file has changed.
