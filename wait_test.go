@@ -74,6 +74,33 @@ func of(count int64, period time.Duration, except ...weir.Algorithm) []weir.Limi
 
 var windows = []weir.Algorithm{weir.FixedWindow, weir.SlidingLog, weir.RollingWindow, weir.SlidingCounter}
 
+// TestWaitAsksSeldom: between two calls of the store, WaitN pauses as long as the last refusal
+// says, and the longest wait of several limits is the one that it needs.
+func TestWaitAsksSeldom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		store := memstore.New(memstore.Options{Now: time.Now})
+		l := limiterOver(t, acts.TakerFunc(func(ctx context.Context, all []*weir.Act) {
+			asked++
+			store.Take(ctx, all)
+		}), weir.Limit{Algorithm: weir.FixedWindow, Count: 1, Period: time.Minute}, weir.Limit{Algorithm: weir.FixedWindow, Count: 1, Period: time.Second})
+		for range 2 {
+			if err := l.WaitN(context.Background(), "k", 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if asked > 4 {
+			t.Errorf("the store was asked %d times", asked)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		if left := needed(t, l.WaitN(ctx, "k", 1)); left < 50*time.Second {
+			t.Errorf("needs %v", left)
+		}
+	})
+}
+
 func TestWaitFailsAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, limit := range of(2, time.Minute) {
