@@ -79,14 +79,14 @@ func (s *siege) pourMessages(connections int) {
 	}
 }
 
-// pourBodies posts 1000 bodies of 87 000 empty descriptors at once.
-func (s *siege) pourBodies(path string) {
+// pourBodies posts so many bodies of 87 000 empty descriptors at once.
+func (s *siege) pourBodies(path string, bodies int) {
 	body := `{"domain":"hostile","descriptors":[` + strings.Repeat("{},", 87_000) + `{}]}`
 	client := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	var mu sync.Mutex
 	got := map[int]int{}
 	var pouring sync.WaitGroup
-	for range floods {
+	for range bodies {
 		pouring.Go(func() {
 			status := 0
 			r, err := client.Post(s.url()+path, "application/json", strings.NewReader(body))

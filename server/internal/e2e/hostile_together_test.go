@@ -42,9 +42,9 @@ const (
 func TestHostileTogether(t *testing.T) {
 	t.Parallel()
 	s := &siege{t: t, client: newClient(t), weir: serveWith(t, []string{memoryLimit}, "testdata/hostile.yaml", "memory")}
-	size, rounds := together{drips / 5, bodies / 4, 5, resets / 10}, 1
+	size, rounds := together{drips / 5, bodies / 4, 5, floods / 10, resets / 10}, 1
 	if *full {
-		size, rounds = together{drips, bodies, 100, resets}, 5
+		size, rounds = together{drips, bodies, 100, floods, resets}, 5
 	}
 	control := &siege{t: t, client: s.client, weir: startSink(t)}
 	calm := p99(s.measure(2*time.Second, func() {}))
@@ -73,7 +73,7 @@ func TestHostileTogether(t *testing.T) {
 const busy = 3 * time.Millisecond
 
 // together is how much of each attack is made at once.
-type together struct{ drips, bodies, calls, resets int }
+type together struct{ drips, bodies, calls, objects, resets int }
 
 // attack makes all attacks at once.
 func (s *siege) attack(size together) {
@@ -83,8 +83,8 @@ func (s *siege) attack(size together) {
 	attacks.Go(func() { s.reset(size.resets) })
 	attacks.Go(func() { s.overload(size.calls) })
 	attacks.Go(func() { s.pourMessages(4) })
-	attacks.Go(func() { s.pourBodies("/json") })
-	attacks.Go(func() { s.pourBodies("/v1/take") })
+	attacks.Go(func() { s.pourBodies("/json", size.objects) })
+	attacks.Go(func() { s.pourBodies("/v1/take", size.objects) })
 	attacks.Wait()
 }
 
