@@ -21,8 +21,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 20 * time.Second
-
 // newWatch returns a watch that is stopped with the test.
 func newWatch(t *testing.T, o Options) *Watch {
 	t.Helper()
