@@ -316,45 +316,14 @@ func TestStopWaitsForLateReplies(t *testing.T) {
 type piecemeal struct {
 	hanging
 	mu   sync.Mutex
-	late []*lateAct
+	late []*LateAct
 }
 
-type lateAct struct {
-	act     *weir.Act
-	mu      sync.Mutex
-	come    bool
-	waiting []func(*weir.Act)
-}
-
-func (*lateAct) Error() string { return "late" }
-func (*lateAct) Unwrap() error { return weir.ErrAmbiguous }
-
-func (l *lateAct) Then(f func(*weir.Act)) {
-	l.mu.Lock()
-	if !l.come {
-		l.waiting = append(l.waiting, f)
-		l.mu.Unlock()
-		return
-	}
-	l.mu.Unlock()
-	f(l.act)
-}
-
-// land lets the reply come, once somebody waits for it.
-func (l *lateAct) land() {
-	for waits := false; !waits; {
-		l.mu.Lock()
-		waits = len(l.waiting) > 0
-		l.mu.Unlock()
-	}
-	l.act.Err, l.act.Decisions[0] = nil, weir.Decision{Outcome: weir.Granted, Granted: l.act.Charges[0].Cost, Source: acts.SourceStore}
-	l.mu.Lock()
-	l.come = true
-	waiting := l.waiting
-	l.mu.Unlock()
-	for _, f := range waiting {
-		f(l.act)
-	}
+// land lets the reply to one of them come, and be that of a store that grants.
+func (p *piecemeal) land(i int) {
+	p.late[i].Land(func(a *weir.Act) {
+		a.Err, a.Decisions[0] = nil, weir.Decision{Outcome: weir.Granted, Granted: a.Charges[0].Cost, Source: acts.SourceStore}
+	})
 }
 
 func (*piecemeal) Keeps() bool { return true }
@@ -363,8 +332,7 @@ func (p *piecemeal) Take(_ context.Context, acts []*weir.Act) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, a := range acts {
-		l := &lateAct{act: a}
-		a.Err, p.late = l, append(p.late, l)
+		p.late = append(p.late, NewLateAct(a))
 	}
 }
 
@@ -377,14 +345,14 @@ func TestEveryReplyOfACallIsAwaited(t *testing.T) {
 	acts := []*weir.Act{act("n:a", 1), act("n:b", 2), act("n:c", 3)}
 	done := ask(c, acts...)
 	testserver.Eventually(t, "in flight", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return len(p.late) == 3 })
-	p.late[0].land()
-	p.late[2].land()
+	p.land(0)
+	p.land(2)
 	select {
 	case <-done:
 		t.Error("answered although one reply is missing")
 	case <-time.After(20 * time.Millisecond):
 	}
-	p.late[1].land()
+	p.land(1)
 	<-done
 	for i, a := range acts {
 		if a.Err != nil || a.Decisions[0].Granted != int64(i+1) {
@@ -412,9 +380,9 @@ func TestLateCallsAreNotOvertaken(t *testing.T) {
 	if out() != 1 {
 		t.Error("it was overtaken")
 	}
-	p.late[0].land()
+	p.land(0)
 	testserver.Eventually(t, "leaves", func() bool { return out() == 2 })
-	p.late[1].land()
+	p.land(1)
 	if <-done; second.Err != nil {
 		t.Error(second.Err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -22,42 +21,11 @@ type latecomer struct {
 	weir.Taker
 	mu   sync.Mutex // guards what follows
 	late bool
-	held []*heldAct
+	held []*remote.LateAct
 }
 
 func newLatecomer(clock *storetest.Clock) *latecomer {
 	return &latecomer{Taker: memstore.New(memstore.Options{Now: clock.Now})}
-}
-
-// A heldAct is the error of an act whose reply is late.
-type heldAct struct {
-	act     *weir.Act
-	mu      sync.Mutex // guards what follows
-	landed  bool
-	waiting []func(*weir.Act)
-}
-
-func (*heldAct) Error() string { return "late" }
-func (*heldAct) Unwrap() error { return weir.ErrAmbiguous }
-
-func (h *heldAct) Then(f func(*weir.Act)) {
-	h.mu.Lock()
-	if !h.landed {
-		h.waiting = append(h.waiting, f)
-		h.mu.Unlock()
-		return
-	}
-	h.mu.Unlock()
-	f(h.act)
-}
-
-// awaited returns once somebody waits for the reply: until then the act is the caller's.
-func (h *heldAct) awaited() {
-	for waits := false; !waits; runtime.Gosched() {
-		h.mu.Lock()
-		waits = len(h.waiting) > 0
-		h.mu.Unlock()
-	}
 }
 
 func (l *latecomer) Take(ctx context.Context, acts []*weir.Act) {
@@ -69,8 +37,7 @@ func (l *latecomer) Take(ctx context.Context, acts []*weir.Act) {
 		return
 	}
 	for _, a := range acts {
-		h := &heldAct{act: a}
-		a.Err = h
+		h := remote.NewLateAct(a)
 		l.mu.Lock()
 		l.held = append(l.held, h)
 		l.mu.Unlock()
@@ -91,21 +58,15 @@ func (l *latecomer) land(err error, applied bool) {
 	l.late, l.held = false, nil
 	l.mu.Unlock()
 	for _, h := range held {
-		h.awaited()
-		if applied {
-			h.act.Err = nil
-			l.Taker.Take(context.Background(), []*weir.Act{h.act})
-		}
-		if err != nil {
-			h.act.Err = err
-		}
-		h.mu.Lock()
-		h.landed = true
-		waiting := h.waiting
-		h.mu.Unlock()
-		for _, f := range waiting {
-			f(h.act)
-		}
+		h.Land(func(a *weir.Act) {
+			if applied {
+				a.Err = nil
+				l.Taker.Take(context.Background(), []*weir.Act{a})
+			}
+			if err != nil {
+				a.Err = err
+			}
+		})
 	}
 }
 
