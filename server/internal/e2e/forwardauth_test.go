@@ -119,13 +119,18 @@ func TestTraefik(t *testing.T) {
 func configure(t *testing.T, folder string, files []string, replaced map[string]string) string {
 	t.Helper()
 	dir, found := t.TempDir(), map[string]bool{}
+	var pairs []string
+	for old, replacement := range replaced {
+		pairs = append(pairs, old, replacement)
+	}
+	// All at once: an address may begin as one that is replaced.
+	replacer := strings.NewReplacer(pairs...)
 	for _, file := range files {
 		conf := text(t, folder, file)
-		for old, replacement := range replaced {
+		for old := range replaced {
 			found[old] = found[old] || strings.Contains(conf, old)
-			conf = strings.ReplaceAll(conf, old, replacement)
 		}
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(conf), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(replacer.Replace(conf)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
