@@ -144,12 +144,9 @@ func (a *api) decide(r *http.Request, req *rules.Request, v *verdict) error {
 	if err != nil {
 		return rename(err, req)
 	}
-	if len(plan.Acts) > 0 {
-		// The decision does not depend on the client's connection: a charge whose
-		// client hangs up must not stay half known.
-		plan.Take(a.ends.Context(r.Context()), a.Taker)
-	}
-	if err := plan.Err(); err != nil {
+	// The decision does not depend on the client's connection: a charge whose client hangs up
+	// must not stay half known.
+	if err := plan.Take(a.ends.Context(r.Context()), a.Taker); err != nil {
 		return err
 	}
 	v.read(req, plan)

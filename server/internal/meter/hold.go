@@ -101,17 +101,14 @@ func (h *holder) hold(ctx context.Context, r *request, key string, describe func
 			}
 			return nil, h.unplanned(err)
 		}
-		if len(plan.Acts) > 0 {
-			within, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.Timeout)
-			plan.Take(within, h.Taker)
-			cancel()
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.Timeout)
+		err = plan.Take(within, h.Taker)
+		cancel()
+		if err != nil {
+			return nil, h.unplanned(err)
 		}
 		own := h.granted(plan, e)
 		own.ctx, own.key, own.model = context.WithoutCancel(ctx), key, r.model
-		if err := plan.Err(); err != nil {
-			own.release()
-			return nil, h.unplanned(err)
-		}
 		refused := refusing(plan)
 		if refused == nil {
 			describe(plan)
@@ -190,7 +187,7 @@ func (own *held) with(acts []weir.Act) *held {
 	return &held{h: own.h, ctx: own.ctx, rules: own.rules, acts: acts}
 }
 
-// release refunds everything, for a request that was refused or got no decision.
+// release refunds everything, for a request that was refused.
 func (own *held) release() { _ = own.do(acts.KindRelease) }
 
 // do has all acts decided as another kind, and returns the first error.

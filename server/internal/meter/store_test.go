@@ -146,35 +146,6 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
-// TestPartlyDecided wants what was granted released, if the store reached no decision about the
-// rest: a model's limit without algorithm is decided by itself.
-func TestPartlyDecided(t *testing.T) {
-	t.Parallel()
-	const text = "domain: llm\ndescriptors:\n" +
-		"  - {key: key, rate_limit: {name: key, count: output, requests_per_unit: 1000, unit: hour, algorithm: fixed_window}}\n" +
-		"  - {key: model, rate_limit: {name: model, requests_per_unit: 1000, unit: hour}}\n"
-	store := memstore.New(memstore.Options{})
-	var fails atomic.Bool
-	b := newBench(t, text, reporting(9, 4), func(o *Options) {
-		o.Taker = acts.TakerFunc(func(ctx context.Context, all []*weir.Act) {
-			store.Take(ctx, all)
-			for _, a := range all {
-				if fails.Load() && a.Charges[0].Limit.Name == "model" {
-					a.Err = weir.ErrNotApplied
-				}
-			}
-		})
-	})
-	fails.Store(true)
-	if a := b.post(chatPath, chatBody); a.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("%d %s", a.StatusCode, a.text)
-	}
-	fails.Store(false)
-	if used := b.used(secretKey, "mock"); used["key"] != 0 {
-		t.Errorf("used %v", used)
-	}
-}
-
 // TestEachTry wants each try of a client to be a request, with the client's key for
 // repeats passed on, and an ID of its own.
 func TestEachTry(t *testing.T) {

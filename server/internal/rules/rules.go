@@ -5,6 +5,7 @@ package rules
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -218,8 +219,35 @@ const (
 	UnmatchedRule   Unmatched = "rule"   // no rule of the domain is for the descriptors
 )
 
-// Take has the acts decided, and records where a key had another limit than its rule's.
-func (p *Plan) Take(ctx context.Context, taker weir.Taker) { p.TakeActs(ctx, taker, p.Acts) }
+// Take has the acts decided, records where a key had another limit than its rule's, and
+// returns [Plan.Err]. If that is an error, it releases the takes that were granted under an ID
+// that was made here, because the caller does not know the ID.
+func (p *Plan) Take(ctx context.Context, taker weir.Taker) error {
+	if len(p.Acts) == 0 {
+		return nil
+	}
+	p.TakeActs(ctx, taker, p.Acts)
+	err := p.Err()
+	if err != nil {
+		p.release(ctx, taker)
+	}
+	return err
+}
+
+// release releases what was granted under an ID that was made for this plan.
+func (p *Plan) release(ctx context.Context, taker weir.Taker) {
+	var granted []*weir.Act
+	for _, a := range p.Acts {
+		if a.Kind == acts.KindTake && a.ID != "" && a.NewID && a.Allowed() {
+			granted = append(granted, &weir.Act{
+				Kind: acts.KindRelease, ID: a.ID, Scope: a.Scope, Charges: slices.Clone(a.Charges), Decisions: make([]weir.Decision, len(a.Charges)),
+			})
+		}
+	}
+	if len(granted) > 0 {
+		taker.Take(ctx, granted)
+	}
+}
 
 // TakeActs is like Take, for a caller that decides the plan in several steps. The acts
 // are the plan's, or others that elements of Applied were made to point to.
