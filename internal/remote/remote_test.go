@@ -359,19 +359,23 @@ func TestSingleFailures(t *testing.T) {
 	}
 }
 
-// TestRecordsAreSentOnce: the store records what was granted without it, and its reply is lost.
-func TestRecordsAreSentOnce(t *testing.T) {
-	t.Parallel()
-	store := newFlaky(nil)
-	lost := acts.TakerFunc(func(ctx context.Context, all []*weir.Act) {
+// losing is a store that loses its replies to acts of a kind.
+func losing(store weir.Taker, kind weir.Kind) weir.Taker {
+	return acts.TakerFunc(func(ctx context.Context, all []*weir.Act) {
 		store.Take(ctx, all)
 		for _, a := range all {
-			if a.Kind == acts.KindRecord {
+			if a.Kind == kind {
 				a.Err = weir.ErrAmbiguous
 			}
 		}
 	})
-	taker := wrap(t, lost, remote.Options{})
+}
+
+// TestRecordsAreSentOnce: the store records what was granted without it, and its reply is lost.
+func TestRecordsAreSentOnce(t *testing.T) {
+	t.Parallel()
+	store := newFlaky(nil)
+	taker := wrap(t, losing(store, acts.KindRecord), remote.Options{})
 	store.fail(weir.ErrNotApplied)
 	take(taker, weir.Charge{Key: "k", Limit: perHour, Cost: 3})
 	store.fail(nil)

@@ -73,15 +73,7 @@ func TestSlotIsReturnedOnce(t *testing.T) {
 	t.Parallel()
 	seats := weir.Charge{Key: "seats", Limit: weir.Limit{Algorithm: weir.Concurrency, Count: 4, Period: time.Minute}.MustCompile(), Cost: 1}
 	store := newFlaky(nil)
-	lost := acts.TakerFunc(func(ctx context.Context, all []*weir.Act) {
-		store.Take(ctx, all)
-		for _, a := range all {
-			if a.Kind == acts.KindRefund {
-				a.Err = weir.ErrAmbiguous
-			}
-		}
-	})
-	taker := wrap(t, lost, remote.Options{Patience: time.Minute})
+	taker := wrap(t, losing(store, acts.KindRefund), remote.Options{Patience: time.Minute})
 	for range 3 {
 		anonymous(taker, acts.KindTake, seats)
 	}
