@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weirlimit/weir/server/internal/frames"
 )
@@ -168,17 +169,21 @@ func TestStopCutsOff(t *testing.T) {
 	t.Parallel()
 	p := serve(t, frames.Options{})
 	conn := p.dial(t, plaintext)
-	ended := make(chan error)
-	go func() {
-		_, err := call(within(t, 10*time.Second), conn, wait, nil)
-		ended <- err
-	}()
-	eventually(t, func() bool { return p.Stats().Connections == 1 })
-	time.Sleep(10 * time.Millisecond)
+	waits, err := conn.NewStream(within(t, 10*time.Second), &grpc.StreamDesc{}, wait)
+	if err == nil {
+		err = errors.Join(waits.SendMsg(wrapperspb.Bytes(nil)), waits.CloseSend())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The server reads a connection in order.
+	if _, err := call(within(t, 10*time.Second), conn, echo, nil); err != nil {
+		t.Fatal(err)
+	}
 	if err := p.Stop(within(t, 50*time.Millisecond)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Stop returned %v", err)
 	}
-	if err := <-ended; status.Code(err) != codes.Unavailable {
+	if err := waits.RecvMsg(new(wrapperspb.BytesValue)); status.Code(err) != codes.Unavailable {
 		t.Error(err)
 	}
 }
