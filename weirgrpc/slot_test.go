@@ -104,16 +104,16 @@ func (l *lost) Take(ctx context.Context, acts []*weir.Act) {
 	l.Taker.Take(ctx, acts)
 }
 
-// TestErrorsOfPlacesAreTold: a call goes on though its place can be neither renewed, thrice in
+// TestErrorsOfSlotsAreReported: a call goes on though its slot can be neither renewed, thrice in
 // a lease, nor released.
-func TestErrorsOfPlacesAreTold(t *testing.T) {
+func TestErrorsOfSlotsAreReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		told := 0
+		reported := 0
 		intercept := weirgrpc.UnaryServerInterceptor(newLimiter(t, &lost{Taker: frozen()}, places(1)), weirgrpc.Options{
 			Key: byName, OnError: func(_ context.Context, method string, err error) {
-				if told++; method != "/a/B" || !errors.Is(err, weir.ErrNotApplied) {
-					t.Errorf("told %s: %v", method, err)
+				if reported++; method != "/a/B" || !errors.Is(err, weir.ErrNotApplied) {
+					t.Errorf("reported %s: %v", method, err)
 				}
 			},
 		})
@@ -121,8 +121,8 @@ func TestErrorsOfPlacesAreTold(t *testing.T) {
 			time.Sleep(35 * time.Second)
 			return nil, nil
 		})
-		if err != nil || told != 4 {
-			t.Errorf("told %d times, %v", told, err)
+		if err != nil || reported != 4 {
+			t.Errorf("reported %d times, %v", reported, err)
 		}
 	})
 }

@@ -199,8 +199,8 @@ func TestNoCallSeesTwoRevisionsOfALink(t *testing.T) {
 	t.Logf("%d flips, %d calls, %d revisions met", flips, total, revisions)
 }
 
-// TestKeepsTheLastGoodRules leaves all kinds of things where the rules were: they stay in force,
-// and administrators are told, until there are rules again.
+// TestKeepsTheLastGoodRules writes all kinds of things over the rules: these stay in force, and
+// /readyz names the file, until it has rules again.
 func TestKeepsTheLastGoodRules(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "rules.yaml")
@@ -209,7 +209,7 @@ func TestKeepsTheLastGoodRules(t *testing.T) {
 	good := rulesOf(20)
 	for n, bad := range []string{good[:70], "", "\x00\xff\xfe", "domain: [", strings.Repeat("- ", 1000), "domain: shop\ndomain: shop\n", "a: &a [*a]"} {
 		write(t, file, bad)
-		r.until("the error is told", func() bool { return strings.Contains(r.ready(), `"name":"rules","ok":false`) })
+		r.until("the error is shown", func() bool { return strings.Contains(r.ready(), `"name":"rules","ok":false`) })
 		if ready := r.ready(); !strings.HasPrefix(ready, "200") || !strings.Contains(ready, file) {
 			t.Errorf("ready after %q: %s", bad, ready)
 		}

@@ -68,7 +68,7 @@ func TestFrozenServer(t *testing.T) {
 	report(r)
 }
 
-// A poll is what clients were told under one limit.
+// A poll is the answers that clients got under one limit.
 type poll struct{ granted, undecided, other atomic.Int64 }
 
 // poll has clients ask for a key and value.

@@ -41,14 +41,14 @@ func (f *finder) rulesText(domain string) []byte {
 
 // checkUses reports where the rules differ from nginx.
 func (f *finder) checkUses() {
-	var told []*zone
+	var warned []*zone
 	for _, u := range f.used() {
 		if u.burst > 0 && u.delay != "nodelay" {
 			f.lose(u.at, "%s: nginx delays requests above the rate; a sub-request cannot, so they pass at once. "+
 				"A program that can wait asks for a leaky_bucket with the same burst", u.text)
 		}
-		if f.severalBursts(u) && !slices.Contains(told, u.zone) {
-			told = append(told, u.zone)
+		if f.severalBursts(u) && !slices.Contains(warned, u.zone) {
+			warned = append(warned, u.zone)
 			f.lose(u.at, "zone %s is used with several bursts: nginx counts their requests together, Weir separately", u.zone.name)
 		}
 	}

@@ -285,8 +285,8 @@ descriptors:
 `
 
 // TestReload shows what is wrong with rules that did not come into force, and those that
-// did: a limit for a part of the keys, and one on trial beside it, are told from those that
-// refuse everybody.
+// did: a limit for a part of the keys, and one on trial beside it, look different from those
+// that refuse everybody.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	b, s := open(t), serve(t, "")

@@ -18,8 +18,8 @@ import (
 
 const token = "correct-horse-battery"
 
-// send makes a call with headers, without a memory and without following what it is told,
-// and returns the answer, which ends with the test or after the time, if there is one.
+// send makes a call with headers, without cookies and without following redirects, and returns
+// the answer, which ends with the test or after the time, if there is one.
 func (s *shopServer) send(timeout time.Duration, method, path, body string, header ...string) *http.Response {
 	s.Helper()
 	req, err := http.NewRequestWithContext(s.Context(), method, s.admin+path, strings.NewReader(body))

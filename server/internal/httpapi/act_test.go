@@ -40,13 +40,13 @@ type step struct {
 	after time.Duration // the clock advances before the call
 	call  string        // the last part of the path
 	body  string
-	want  string // see told
+	want  string // see shown
 }
 
-// told is what steps compare: the status, what was granted, then of each limit
+// shown is what steps compare: the status, what was granted, then of each limit
 // what remains and, if there are any, the waits in ms; or the status, the code and
 // the field of a problem.
-func told(t *testing.T, w *httptest.ResponseRecorder) string {
+func shown(t *testing.T, w *httptest.ResponseRecorder) string {
 	t.Helper()
 	if w.Header().Get("Content-Type") == "application/problem+json" {
 		p := decode[problem.Document](t, w)
@@ -79,7 +79,7 @@ func walk(t *testing.T, steps []step) {
 		clock.Advance(s.after)
 		w := post(h, s.call, s.body)
 		want = append(want, fmt.Sprint(i, " ", s.call, ": ", s.want))
-		got = append(got, fmt.Sprint(i, " ", s.call, ": ", told(t, w)))
+		got = append(got, fmt.Sprint(i, " ", s.call, ": ", shown(t, w)))
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("answers (-want +got):\n%s", diff)

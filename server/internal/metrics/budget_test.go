@@ -7,8 +7,8 @@ import (
 )
 
 // TestBudgets: rules keep their names, and their budgets have metrics of their own, also
-// where several rules give their limits one name. Guaranteed units are told from borrowed
-// ones, of the classes of the rules and no others.
+// where several rules give their limits one name. Guaranteed units are counted apart
+// from borrowed ones, for the classes of the rules and no others.
 func TestBudgets(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, `
