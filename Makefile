@@ -79,7 +79,7 @@ lint: ## formatting, vet, staticcheck, known vulnerabilities, go.mod files
 	@GO='$(GO)' TOOL='$(TOOL)' scripts/lint.sh
 
 .PHONY: measure
-measure: ## count lines, packages and names, and compare them with their bounds
+measure: ## count lines and packages
 	@GO='$(GO)' scripts/measure.sh
 
 .PHONY: format

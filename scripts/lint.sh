@@ -49,7 +49,6 @@ tools=$(mktemp -d)
 trap 'rm -rf "$tools"' EXIT
 
 check 'gofumpt' formatted
-check 'measures' env GO="$GO" scripts/measure.sh
 check 'build staticcheck' env GOWORK=off "$GO" build -modfile=tools/go.mod -o "$tools/staticcheck" honnef.co/go/tools/cmd/staticcheck
 # shellcheck disable=SC2086 # several words
 check 'go vet' "$GO" vet $modules
