@@ -9,7 +9,7 @@ import (
 
 func (a *Act) check() error {
 	if a.Kind >= kinds {
-		return invalid("kind", uint8(a.Kind), "take, refund, settle, release, renew, reset, record or amend")
+		return invalid("kind", uint8(a.Kind), "take, refund, settle, release, renew, reset, record, amend or withdraw")
 	}
 	if len(a.Charges) == 0 || len(a.Charges) > MaxCharges {
 		return invalid("charges", len(a.Charges), fmt.Sprintf("1 … %d charges", MaxCharges))
@@ -46,8 +46,10 @@ func (a *Act) checkOptions() error {
 	switch {
 	case len(a.ID) > MaxIDBytes:
 		return invalid("id", fmt.Sprintf("%d bytes", len(a.ID)), fmt.Sprintf("at most %d bytes", MaxIDBytes))
-	case a.ID == "" && (a.Kind == kindSettle || a.Kind == kindRelease || a.Kind == kindRenew || a.Kind == kindAmend):
+	case a.ID == "" && (a.Kind == kindSettle || a.Kind == kindRelease || a.Kind == kindRenew || a.Kind == kindAmend || a.Kind == kindWithdraw):
 		return invalid("id", "missing", "the id of the take to "+a.Kind.String())
+	case a.Asking == 0 && a.Kind == kindWithdraw:
+		return invalid("asking", 0, "the number of the take to withdraw")
 	case a.ID != "" && (a.Kind == kindReset || a.Kind == kindRecord):
 		return invalid("id", quoted(a.ID), "none: "+a.Kind.String()+" has no id")
 	case a.Hold < 0 || a.Hold > MaxWait || a.Hold%time.Millisecond != 0:
@@ -126,7 +128,9 @@ func (a *Act) checkAnswer(i int) error {
 }
 
 // takes reports whether the act has the content of a take.
-func (a *Act) takes() bool { return a.Kind == kindTake || a.Kind == kindAmend }
+func (a *Act) takes() bool {
+	return a.Kind == kindTake || a.Kind == kindAmend || a.Kind == kindWithdraw
+}
 
 // checkHolder checks a charge of a concurrency limit, which has holders and no
 // units.

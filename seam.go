@@ -72,6 +72,8 @@ type oneTaker interface {
 //     limit.
 //   - amend corrects a take to the answer that its caller got while the store was late or
 //     unreachable.
+//   - withdraw takes an asking for a take back, because its caller was told an error. Once
+//     none is left, the take gives back all its units and is forgotten.
 //
 // An amend is the take itself, with its ID and another Kind. Before the call its Decisions
 // hold the caller's answer: the Outcome and Granted of each charge, and the RetryAfter and
@@ -100,12 +102,14 @@ const (
 	kindReset
 	kindRecord
 	kindAmend
+	kindWithdraw
 	kinds
 )
 
 var kindNames = [kinds]string{
 	kindTake: "take", kindRefund: "refund", kindSettle: "settle", kindRelease: "release",
 	kindRenew: "renew", kindReset: "reset", kindRecord: "record", kindAmend: "amend",
+	kindWithdraw: "withdraw",
 }
 
 // String returns the kind's name in messages.
@@ -131,6 +135,11 @@ type Act struct {
 	// the take: the store does not remember the ID if it refuses the take. If such a
 	// take is amended, units that a limit charged for refusing it count in addition.
 	NewID bool
+	// Asking numbers a take with an ID among those of its ID, so that it can be withdrawn. Each
+	// call of a take has a number of its own; 0: it is never withdrawn. A withdraw is the take
+	// itself, with another Kind. It may come before or after the take, more than once: a take
+	// with a withdrawn number charges nothing. Others of the ID are as if it had never been.
+	Asking uint64
 	// ForgetRefused keeps the store from remembering the ID if it refuses the take,
 	// although a caller may repeat the take: the repeat is then decided again.
 	ForgetRefused bool

@@ -18,6 +18,10 @@ const (
 	RefusedIDLife = 10 * time.Second
 	// lateLife is longer than a take is on its way to a store.
 	lateLife = time.Minute
+	// EndedLife is how long the end of a take that is not known is remembered.
+	EndedLife = 10 * time.Second
+	// MaxAskings is how many askings a record tells apart.
+	MaxAskings = 8
 )
 
 // AppendOwner appends the text that an act's ID belongs to: the owner of its Scope or,
@@ -43,7 +47,7 @@ func AppendOwner(p []byte, a *weir.Act) []byte {
 // of its take.
 func Content(a *weir.Act) uint64 {
 	kind := a.Kind
-	if kind == KindAmend {
+	if kind == KindAmend || kind == KindWithdraw {
 		kind = KindTake
 	}
 	h := fnv.New64a()
@@ -80,7 +84,7 @@ func Lives(a *weir.Act) (granted, refused time.Duration) {
 			granted, refused = max(granted, l.Period), 0
 		}
 	}
-	if a.Kind == KindAmend {
+	if a.Kind == KindAmend || a.Kind == KindWithdraw {
 		refused = lateLife
 	}
 	return granted, refused

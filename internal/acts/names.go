@@ -12,6 +12,7 @@ const (
 	KindReset
 	KindRecord
 	KindAmend
+	KindWithdraw
 )
 
 // The values of [weir.Source], whose comment says what each stands for.

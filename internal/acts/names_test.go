@@ -13,8 +13,8 @@ func TestNames(t *testing.T) {
 	for value, want := range map[fmt.Stringer]string{
 		acts.KindTake: "take", acts.KindRefund: "refund", acts.KindSettle: "settle", acts.KindRelease: "release",
 		acts.KindRenew: "renew", acts.KindReset: "reset", acts.KindRecord: "record", acts.KindAmend: "amend",
-		acts.KindAmend + 1: "unknown",
-		acts.SourceNone:    "none", acts.SourceLimit: "limit", acts.SourceStore: "store", acts.SourceShadow: "shadow",
+		acts.KindWithdraw: "withdraw", acts.KindWithdraw + 1: "unknown",
+		acts.SourceNone: "none", acts.SourceLimit: "limit", acts.SourceStore: "store", acts.SourceShadow: "shadow",
 		acts.SourceDenyCache: "deny_cache", acts.SourceLease: "lease", acts.SourceFallback: "fallback",
 		acts.SourceFailOpen: "fail_open", acts.SourceFailClosed: "fail_closed",
 		acts.SourceFailClosed + 1: "unknown",

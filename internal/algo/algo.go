@@ -85,6 +85,7 @@ type Ext struct {
 	Ring    Ring
 	Log     Log
 	Holders []Holder
+	Lows    *Lows
 }
 
 // A Grant describes an earlier grant for a refund: its units, its time and its delay.
@@ -254,7 +255,7 @@ func (r *Rule) ExtBytes() int64 {
 }
 
 const (
-	extBytes   = 112 // an Ext and the header of its allocation
+	extBytes   = 120 // an Ext and the header of its allocation
 	entryBytes = 16
 	// holderBytes is a holder.
 	holderBytes = 24
@@ -265,7 +266,11 @@ func (e *Ext) Bytes() int64 {
 	if e == nil {
 		return 0
 	}
-	return extBytes + 4*int64(cap(e.Ring.counts)) + entryBytes*int64(cap(e.Log.entries)) + holderBytes*int64(cap(e.Holders))
+	bytes := extBytes + 4*int64(cap(e.Ring.counts)) + entryBytes*int64(cap(e.Log.entries)) + holderBytes*int64(cap(e.Holders))
+	if e.Lows != nil {
+		bytes += lowsBytes + lowBytes*int64(cap(e.Lows.points))
+	}
+	return bytes
 }
 
 // Clone returns a copy that shares nothing; nil for nil.
@@ -277,6 +282,11 @@ func (e *Ext) Clone() *Ext {
 	c.Ring.counts = slices.Clone(e.Ring.counts)
 	c.Log.entries = slices.Clone(e.Log.entries)
 	c.Holders = slices.Clone(e.Holders)
+	if e.Lows != nil {
+		lows := *e.Lows
+		lows.points = slices.Clone(lows.points)
+		c.Lows = &lows
+	}
 	return &c
 }
 

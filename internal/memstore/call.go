@@ -23,6 +23,8 @@ type call struct {
 	recordAt   uint32      // the shard of the record
 	// taken are the charges of the take that the act is about, if they are not its own.
 	taken *taken
+	// marked is the mark of the act's ID, if there is one.
+	marked *record
 	// moved is set if the act is to be decided about other charges, those of the record of
 	// its ID, if there is one.
 	moved  bool
@@ -36,6 +38,7 @@ type slot struct {
 	rule     *algo.Rule
 	known    bool    // the key has a cell
 	dirty    bool    // to be published whatever was added
+	gives    bool    // units of the key can be given back
 	shared   *budget // the overflow's budget that stands in for the key's own
 	extBytes int64   // memory of the stored Ext
 	state    algo.State
@@ -138,5 +141,5 @@ func (c *call) unlock(s *Store) {
 func (c *call) reset() {
 	clear(c.slots)
 	c.slots, c.shards, c.overflowed, c.filled, c.record = c.slots[:0], c.shards[:0], false, nil, recordName{}
-	c.charged, c.answered, c.taken, c.listed, c.moved = nil, nil, nil, nil, false
+	c.charged, c.answered, c.taken, c.marked, c.listed, c.moved = nil, nil, nil, nil, nil, false
 }

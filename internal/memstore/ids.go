@@ -91,6 +91,18 @@ func (i *ids) add(s *Store, name recordName, r *record, now int64) {
 	}
 }
 
+// forget forgets an ID.
+func (i *ids) forget(s *Store, name recordName) {
+	if r := i.kept[name]; r != nil {
+		i.drop(s, name, r)
+	}
+	for g := range i.refused {
+		if r := i.refused[g].records[name]; r != nil {
+			delete(i.refused[g].records, name) // its bytes go with the others
+		}
+	}
+}
+
 func (i *ids) drop(s *Store, name recordName, r *record) {
 	delete(i.kept, name)
 	s.ids.Add(-r.bytes())
@@ -106,5 +118,12 @@ func (i *ids) sweep(s *Store, most int, now int64) {
 		if int64(r.until)*1_000_000 <= now {
 			i.drop(s, name, r)
 		}
+	}
+}
+
+// grew counts bytes that a record has grown by.
+func (i *ids) grew(s *Store, name recordName, bytes int64) {
+	if i.kept[name] != nil {
+		s.ids.Add(bytes)
 	}
 }

@@ -165,10 +165,8 @@ func (s *Store) decide(c *call, a *weir.Act, now int64) {
 	case done:
 	case a.Kind == acts.KindTake:
 		c.decide(a, now)
-	case a.Kind == acts.KindAmend:
-		c.amend(a, known, now)
 	default:
-		a.Err = c.change(a, known, now)
+		a.Err = c.move(a, known, now)
 		done = a.Err != nil
 	}
 	for i := range c.slots {

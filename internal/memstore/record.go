@@ -33,6 +33,17 @@ type record struct {
 	kind    weir.Kind
 	closing answer
 	until   uint32 // seconds since 1970: forgotten from then on
+	askings
+	mark  bool   // no take is known, see call.mark
+	ended *ended // the end of a take that was not known; nil: there was none
+}
+
+// An ended is an act that ended a take before it was known.
+type ended struct {
+	kind  weir.Kind
+	what  uint64 // fingerprint of its content
+	until int64  // µs; forgotten from then on
+	costs []int64
 }
 
 // An answer is the result of one act.
@@ -43,10 +54,14 @@ type answer struct {
 }
 
 // recordBytes is the memory of a record without its decisions and grants.
-const recordBytes, decisionBytes, grantBytes, takenBytes = 248, 72, 32, 40
+const recordBytes, decisionBytes, grantBytes, takenBytes = 312, 72, 32, 40
 
 func (r *record) bytes() int64 {
 	bytes := recordBytes + grantBytes*int64(len(r.charged)) + decisionBytes*int64(len(r.answer.decisions)+len(r.closing.decisions))
+	bytes += r.askings.bytes()
+	if r.ended != nil {
+		bytes += grantBytes + askingBytes*int64(len(r.ended.costs))
+	}
 	if r.taken != nil {
 		bytes += takenBytes * int64(len(r.taken.charges))
 	}
@@ -60,20 +75,45 @@ func (c *call) recall(s *Store, a *weir.Act, now int64) (*record, bool) {
 		return nil, false
 	}
 	known := s.shards[c.recordAt].ids.find(s, c.record, now)
+	if known != nil && known.mark {
+		if c.marked = known; len(known.withdrawn) == 0 && now >= known.ended.until {
+			c.marked = nil
+		}
+		known = nil
+	}
 	what := acts.Content(a)
 	switch {
 	case c.hasOtherCharges(a, known, what):
 		c.moved = true
 		return nil, true
-	case known == nil && (a.Kind == acts.KindTake || a.Kind == acts.KindAmend):
+	case known == nil && a.Kind == acts.KindTake:
+		return nil, c.marked != nil && slices.Contains(c.marked.withdrawn, a.Asking) && refuse(a, weir.ErrReleased)
+	case known == nil && a.Kind == acts.KindAmend:
 		return nil, false
+	case known == nil && a.Kind == acts.KindWithdraw:
+		c.mark(s, a, now)
+		clear(a.Decisions)
+		return nil, true
 	case known == nil:
+		if a.Kind != acts.KindRenew {
+			c.mark(s, a, now)
+		}
 		return nil, refuse(a, weir.ErrUnknownID)
-	case a.Kind == acts.KindTake:
-		return nil, known.repeat(a, what)
+	case a.Kind == acts.KindTake || a.Kind == acts.KindWithdraw:
+		before := known.askings.bytes()
+		defer func() { s.shards[c.recordAt].ids.grew(s, c.record, known.askings.bytes()-before) }()
+		if a.Kind == acts.KindTake {
+			return nil, known.repeat(a, what)
+		}
+		clear(a.Decisions)
+		last := known.withdraw(a.Asking)
+		return known, !last || known.closed
 	case a.Kind == acts.KindAmend:
 		return known, known.settled(a, what)
 	case !known.granted:
+		if a.Kind != acts.KindRenew {
+			c.markRefused(s, a, known, now)
+		}
 		return nil, refuse(a, weir.ErrUnknownID)
 	case known.closed:
 		return nil, known.repeatClosing(a, what)
@@ -85,7 +125,7 @@ func (r *record) repeat(a *weir.Act, what uint64) bool {
 	switch {
 	case r.answer.what != what:
 		return refuse(a, weir.ErrIDReused)
-	case r.closed && r.kind == acts.KindRelease:
+	case r.closed && r.kind == acts.KindRelease, !r.ask(a.Asking):
 		return refuse(a, weir.ErrReleased)
 	}
 	copy(a.Decisions, r.answer.decisions)
@@ -126,7 +166,7 @@ func (c *call) remember(s *Store, a *weir.Act, known *record, now int64) {
 	}
 	sh := &s.shards[c.recordAt]
 	granted, refused := acts.Lives(a)
-	if a.Kind == acts.KindTake && !a.Allowed() && refused == 0 {
+	if a.Kind == acts.KindTake && !a.Allowed() && (refused == 0 || c.marked != nil) {
 		return
 	}
 	if sh.ids == nil {
@@ -145,6 +185,11 @@ func (c *call) remember(s *Store, a *weir.Act, known *record, now int64) {
 	switch {
 	case a.Kind == acts.KindTake:
 		known = &record{granted: a.Allowed(), answer: got, charged: c.charged, taken: taken}
+		if c.marked != nil {
+			known.withdrawn = c.marked.withdrawn
+			known.ended = c.marked.ended // another instance may have told somebody of a take before
+		}
+		known.ask(a.Asking)
 		if !known.granted {
 			sh.ids.refuse(s, c.record, known, now)
 			return
@@ -152,16 +197,27 @@ func (c *call) remember(s *Store, a *weir.Act, known *record, now int64) {
 		known.until = seconds(now + granted.Microseconds())
 		sh.ids.add(s, c.record, known, now)
 	case a.Kind == acts.KindAmend:
-		r := &record{granted: a.Allowed(), answer: got, charged: c.charged, taken: taken}
+		r := &record{granted: a.Allowed(), answer: got, charged: c.charged, taken: taken, askings: askings{firm: true}}
+		if e := c.ended(known, now); e != nil && r.granted {
+			r.closed, r.kind, r.closing = true, e.kind, answer{e.what, now, slices.Clone(a.Decisions)}
+		}
 		if known != nil {
-			r.answer.at = known.answer.at
+			r.answer.at, r.withdrawn, r.ended = known.answer.at, known.withdrawn, known.ended
+		} else if c.marked != nil {
+			r.withdrawn, r.ended = c.marked.withdrawn, c.marked.ended
 		}
 		if r.until = seconds(now + refused.Microseconds()); r.granted {
 			r.until = seconds(now + granted.Microseconds())
 		}
 		sh.ids.add(s, c.record, r, now)
+	case a.Kind == acts.KindWithdraw:
+		c.marked = &record{mark: true, askings: askings{withdrawn: known.withdrawn}, ended: known.ended}
+		sh.ids.forget(s, c.record)
+		c.mark(s, a, now)
 	default:
-		if a.Kind != acts.KindRenew {
+		if a.Kind == acts.KindRenew {
+			known.firm, known.ended = true, nil
+		} else {
 			known.closed, known.kind, known.closing = true, a.Kind, got
 			s.ids.Add(decisionBytes * int64(len(got.decisions)))
 		}

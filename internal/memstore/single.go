@@ -54,7 +54,7 @@ func (s *Store) TakeOne(prefix, key string, limit *weir.Limit, cost int64) (d we
 	}
 	if !known {
 		s.publish(&t, now)
-	} else if t.save(s.tight(), now) {
+	} else if t.save(s.tight(), false, now) {
 		s.grew(e.page.set(i, &t.state, seconds(now+t.fresh)) + t.state.Ext.Bytes() - t.extBytes)
 	}
 	d = weir.Decision{

@@ -13,7 +13,7 @@ const (
 	maxPlainKey = 200
 	// recordLetter and recordFormat are in the names of records, as the letter and format
 	// of a step are in those of states.
-	recordLetter, recordFormat = 'i', '3'
+	recordLetter, recordFormat = 'i', '4'
 	// tagLength is how many letters a hash tag has, hashLength how many stand for
 	// half the hash of a long key.
 	tagLength, hashLength = 4, 11

@@ -145,7 +145,7 @@ func (s *Store) follow(j *job) {
 // cut returns an act with the part's charges.
 func (p *part) cut(a *weir.Act) *weir.Act {
 	act := &weir.Act{
-		Kind: a.Kind, Scope: a.Scope, Hold: a.Hold, MaxWait: a.MaxWait, Immediate: a.Immediate,
+		Kind: a.Kind, Scope: a.Scope, Hold: a.Hold, MaxWait: a.MaxWait, Immediate: a.Immediate, Asking: a.Asking,
 		Charges: make([]weir.Charge, len(p.from)), Decisions: make([]weir.Decision, len(p.from)),
 	}
 	for i, n := range p.from {
@@ -164,7 +164,7 @@ func (j *job) due() []*part {
 
 // atOnce reports whether no part waits for another.
 func (j *job) atOnce() bool {
-	return j.undoing || j.Kind == acts.KindAmend || j.next == len(j.parts)
+	return j.undoing || j.Kind == acts.KindAmend || j.Kind == acts.KindWithdraw || j.next == len(j.parts)
 }
 
 // later returns the parts that are not due yet, which later acts must not overtake.
@@ -190,7 +190,7 @@ func (j *job) advance() {
 		j.next++
 	case j.undoing:
 		j.finishUndo()
-	case j.Kind == acts.KindAmend:
+	case j.Kind == acts.KindAmend || j.Kind == acts.KindWithdraw:
 		j.finishAmend()
 	case p.Err != nil && (!j.mayGoOn(p) || j.next == len(j.parts)-1):
 		j.abort(p)
@@ -226,7 +226,9 @@ func (j *job) mayGoOn(p *part) bool {
 	if j.Kind == acts.KindRelease {
 		return true
 	}
-	return j.Scope.Owner != "" && errors.Is(p.Err, weir.ErrUnknownID) && len(j.granted()) == 0
+	// Each slot takes note of the end of a take that it does not know.
+	ends := j.Kind == acts.KindSettle || j.Kind == acts.KindRefund
+	return (ends || j.Scope.Owner != "") && errors.Is(p.Err, weir.ErrUnknownID) && len(j.granted()) == 0
 }
 
 // collect takes the answer to a part and makes the next part ready.

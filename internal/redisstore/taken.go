@@ -46,7 +46,7 @@ func (i *identity) list(n keyer, a *weir.Act) {
 		text = append(text, c.Group, c.Alt)
 	}
 	i.layout = siphash.Hash(n.k0, n.k1, text)
-	if a.Kind != acts.KindTake && a.Kind != acts.KindAmend {
+	if a.Kind != acts.KindTake && a.Kind != acts.KindAmend && a.Kind != acts.KindWithdraw {
 		return
 	}
 	for j := range a.Charges {

@@ -263,6 +263,7 @@ func (it *item) appendAct(p []byte) []byte {
 	p = binary.BigEndian.AppendUint64(p, it.high)
 	p = binary.BigEndian.AppendUint64(p, it.low)
 	p = binary.BigEndian.AppendUint64(p, it.layout)
+	p = binary.BigEndian.AppendUint64(p, a.Asking)
 	return append(append16(p, len(it.charges)), it.charges...)
 }
 

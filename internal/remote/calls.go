@@ -140,15 +140,7 @@ func (c *Calls) probe(ctx context.Context, node string) (err error) {
 // Acts of different lanes are sent in different calls, at different instants, unless
 // they have a key in common.
 func (c *Calls) Take(ctx context.Context, acts []*weir.Act) {
-	c.TakeKnown(ctx, c.Unreachable(acts), nil, 0)
-}
-
-// TakeKnown is like Take, for a caller that has to know when [Calls.Left] knows of
-// the acts. It notifies r once, with the given number, at that time or when it is certain
-// that the acts will not be sent. It does not check whether their nodes are reachable,
-// see [Calls.Unreachable].
-func (c *Calls) TakeKnown(ctx context.Context, acts []*weir.Act, r interface{ Registered(number uint64) }, number uint64) {
-	sole, others := c.board(ctx, acts, r, number)
+	sole, others := c.board(ctx, c.Unreachable(acts))
 	if sole != nil {
 		defer sole.await() // also if the store ends this goroutine
 		if sole.batch.direct {
@@ -162,10 +154,7 @@ func (c *Calls) TakeKnown(ctx context.Context, acts []*weir.Act, r interface{ Re
 
 // board puts acts into the next batches of their lanes. It returns the tickets of those that
 // have to be waited for: one, if all are in one batch.
-func (c *Calls) board(ctx context.Context, acts []*weir.Act, r interface{ Registered(number uint64) }, number uint64) (sole *ticket, others []*ticket) {
-	if r != nil {
-		defer r.Registered(number)
-	}
+func (c *Calls) board(ctx context.Context, acts []*weir.Act) (sole *ticket, others []*ticket) {
 	if err := ctx.Err(); err != nil {
 		fail(acts, weir.ErrNotApplied, err)
 		return nil, nil

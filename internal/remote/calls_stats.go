@@ -1,12 +1,6 @@
 package remote
 
-import (
-	"math"
-	"slices"
-
-	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/acts"
-)
+import ()
 
 // CallStats are counts since the start, and how many acts wait now.
 type CallStats struct {
@@ -52,93 +46,6 @@ func (c *Calls) Stats() CallStats {
 		}
 	})
 	return sum
-}
-
-// Left returns how many of the units that are left of a key, under an algorithm, remain
-// even if the store grants the callers that still wait for its reply. The function left is
-// called once they have been looked at, so that it knows of all replies that have come by
-// then, see [Calls.onReply]. Left looks at every act that waits, so it is for the rare
-// decision that has to be made without the store.
-func (c *Calls) Left(key string, algorithm weir.Algorithm, left func() int64) int64 {
-	f := inFlight{key: key, algorithm: algorithm, keep: math.MaxInt64}
-	c.each(f.addNode)
-	known := left()
-	return max(0, max(known-f.kept, min(known, f.keep))-f.units)
-}
-
-// inFlight are the units of a key that callers ask for.
-type inFlight struct {
-	key       string
-	algorithm weir.Algorithm
-	units     int64
-	// kept are units of charges that keep at least keep units free.
-	kept, keep int64
-}
-
-// addNode adds the batches that wait in lanes, and then those in flight: a batch that leaves
-// its lane's queue is the lane's current one until it is in flight.
-func (f *inFlight) addNode(n *node) {
-	added := map[*batch]bool{}
-	add := func(b *batch) {
-		if b != nil && !added[b] {
-			added[b] = true
-			f.addBatch(b)
-		}
-	}
-	for i := range n.lanes {
-		l := &n.lanes[i]
-		l.mu.Lock()
-		for _, b := range l.queue {
-			add(b)
-		}
-		add(l.current)
-		l.mu.Unlock()
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for b := range n.inFlight {
-		add(b)
-	}
-}
-
-// addBatch adds the units of the callers that still wait for the batch.
-func (f *inFlight) addBatch(b *batch) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.returned || b.outage != nil {
-		return
-	}
-	for _, a := range b.acts {
-		if a.Kind != acts.KindTake || slices.Contains(b.abandoned, a) {
-			continue
-		}
-		for i := 0; i < len(a.Charges); i = acts.GroupEnd(a, i) {
-			f.addGroup(a, i)
-		}
-	}
-}
-
-// addGroup adds the group that begins with the i-th charge: the most that an alternative
-// charges, and the least that one keeps free.
-func (f *inFlight) addGroup(a *weir.Act, i int) {
-	most, keep := int64(0), int64(-1)
-	for end := acts.GroupEnd(a, i); i < end; {
-		units := int64(0)
-		for next := acts.AltEnd(a, i); i < next; i++ {
-			if c := &a.Charges[i]; c.Key == f.key && c.Limit.Algorithm == f.algorithm {
-				units += max(c.Cost, c.UpTo)
-				if keep < 0 || c.Keep < keep {
-					keep = c.Keep
-				}
-			}
-		}
-		most = max(most, units)
-	}
-	if keep > 0 {
-		f.kept, f.keep = f.kept+most, min(f.keep, keep)
-	} else {
-		f.units += most
-	}
 }
 
 func (l *lane) snapshot() CallStats {

@@ -77,9 +77,9 @@ func TestEndsAreDelivered(t *testing.T) {
 	}
 }
 
-// TestUnknownIDIsDelivered: an instance ends what another one granted in an outage, and is
-// reachable again before it. An ID that nobody records is given up.
-func TestUnknownIDIsDelivered(t *testing.T) {
+// TestEndComesFirst: an instance ends what another one granted in an outage, and is reachable
+// again before it. The store remembers the end, and nothing is repeated.
+func TestEndComesFirst(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
 	store := memstore.New(memstore.Options{Now: clock.Now})
@@ -89,31 +89,53 @@ func TestUnknownIDIsDelivered(t *testing.T) {
 		links[i] = newFlaky(clock)
 		links[i].Taker = store
 		links[i].fail(weir.ErrNotApplied)
-		fleet[i] = wrap(t, links[i], remote.Options{Now: clock.Now})
+		fleet[i] = wrap(t, links[i], remote.Options{Now: clock.Now, Instances: func() int { return 2 }})
 	}
-	room := weir.Charge{Key: "k", Limit: weir.Limit{Algorithm: weir.Concurrency, Count: 1, Period: time.Hour}.MustCompile(), Cost: 1}
-	if a := about(fleet[0], acts.KindTake, "id", room); !a.Allowed() {
-		t.Fatal(a.Decisions, a.Err)
+	room := weir.Charge{Key: "k", Limit: weir.Limit{Algorithm: weir.Concurrency, Count: 2, Period: time.Hour}.MustCompile(), Cost: 1}
+	for _, id := range []string{"late", "soon"} {
+		if a := about(fleet[0], acts.KindTake, id, room); id == "late" && !a.Allowed() {
+			t.Fatal(a.Decisions, a.Err)
+		}
 	}
-	for _, id := range []string{"id", "nobody's"} {
+	for _, id := range []string{"late", "nobody's"} {
 		if a := about(fleet[1], acts.KindRelease, id, room); !acts.Kept(a.Err) {
 			t.Errorf("released: %v", a.Err)
 		}
 	}
 	links[1].fail(nil)
-	before := links[1].calls.Load()
-	testserver.Eventually(t, "the store does not know the IDs", func() bool { return links[1].calls.Load() > before+5 })
-	if n := fleet[1].Stats().Outstanding; n != 2 {
-		t.Errorf("%d are kept", n)
+	testserver.Eventually(t, "the ends are delivered", func() bool { return fleet[1].Stats().Outstanding == 0 })
+	if a := about(fleet[1], acts.KindRelease, "nobody's", room); !errors.Is(a.Err, weir.ErrUnknownID) {
+		t.Errorf("an unknown ID: %v", a.Err)
 	}
 	links[0].fail(nil)
 	testserver.Eventually(t, "recorded", func() bool { return fleet[0].Stats().Outstanding == 0 })
-	testserver.Eventually(t, "delivered", func() bool { return fleet[1].Stats().Outstanding == 1 })
-	if n := used(t, store, "k", room.Limit); n != 0 {
-		t.Errorf("%d slots stay", n)
+	room.Cost = 0
+	if a := about(store, acts.KindTake, "", room); a.Decisions[0].Remaining != 2 {
+		t.Errorf("%d slots are free of 2", a.Decisions[0].Remaining)
 	}
-	clock.Advance(11 * time.Second)
-	testserver.Eventually(t, "given up", func() bool { return fleet[1].Stats().Outstanding == 0 })
+	room.Cost = 1
+	if a := about(fleet[1], acts.KindRelease, "late", room); a.Err != nil {
+		t.Errorf("released again: %v", a.Err)
+	}
+}
+
+// TestRepeatInNextOutage repeats a take that was granted in one outage and recorded, in the next.
+func TestRepeatInNextOutage(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	link := newFlaky(clock)
+	link.Taker = memstore.New(memstore.Options{Now: clock.Now})
+	taker := wrap(t, link, remote.Options{Now: clock.Now})
+	room := weir.Charge{Key: "k", Limit: weir.Limit{Algorithm: weir.Concurrency, Count: 4, Period: time.Hour}.MustCompile(), Cost: 1}
+	for range 2 {
+		link.fail(weir.ErrNotApplied)
+		testserver.Eventually(t, "out", func() bool { return about(taker, acts.KindTake, "another", room).Err == nil })
+		if a := about(taker, acts.KindTake, "id", room); a.Err != nil || !a.Allowed() {
+			t.Errorf("%+v, %v", a.Decisions, a.Err)
+		}
+		link.fail(nil)
+		testserver.Eventually(t, "recorded", func() bool { return taker.Stats().Outstanding == 0 && len(taker.Outages()) == 0 })
+	}
 }
 
 // TestDeliveriesAreBounded: without room, the act is an error; and Stop says what is lost.

@@ -49,16 +49,16 @@ func (k *lastKnown) hash(c *weir.Charge) uint64 {
 }
 
 // learn remembers the store's decisions about keys that have local shares during outages.
-func (l *Remote) learn(all []*weir.Act) {
-	now := l.now()
+func (r *Remote) learn(all []*weir.Act) {
+	now := r.now()
 	for _, a := range all {
 		if a.Err != nil {
 			continue
 		}
 		for i := range a.Charges {
 			c, d := &a.Charges[i], &a.Decisions[i]
-			if d.Source == acts.SourceStore && l.Policy(c) == Local {
-				l.lastKnown.put(c, d, now)
+			if d.Source == acts.SourceStore && r.Policy(c) == Local {
+				r.lastKnown.put(c, d, now)
 			}
 		}
 	}

@@ -193,8 +193,6 @@ func owedBy(told telling, there arrival, id string, cost int64) int64 {
 		charged = cost
 	}
 	switch {
-	case id == "an id of its client's":
-		return charged // its repeat gets that answer
 	case id == "no id" && (told.policy == remote.Allow || errors.Is(there.err, weir.ErrAmbiguous)):
 		return charged
 	case id == "no id" && told.granted:

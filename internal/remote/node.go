@@ -20,8 +20,14 @@ type node struct {
 	lanes        []lane
 
 	mu       sync.Mutex // guards what follows
-	inFlight map[*batch]struct{}
+	inFlight map[*batch]flight
 	late     int // calls that no longer keep their lane
+}
+
+// A flight is a call in flight.
+type flight struct {
+	ticks int  // since it was sent
+	late  bool // it no longer keeps its lane
 }
 
 // node returns the node of a name.
@@ -33,7 +39,7 @@ func (c *Calls) node(name string) *node {
 	if n, found := c.nodes.Load(name); found {
 		return n.(*node)
 	}
-	n := &node{name: name, lanes: make([]lane, c.MaxLanes), inFlight: map[*batch]struct{}{}}
+	n := &node{name: name, lanes: make([]lane, c.MaxLanes), inFlight: map[*batch]flight{}}
 	if name != several {
 		n.Node = c.watch.Node(name)
 		if n.Name != name {
@@ -91,7 +97,7 @@ func (c *Calls) send(b *batch) {
 	}
 	// From now on the watch sees the batch.
 	n.mu.Lock()
-	n.inFlight[b] = struct{}{}
+	n.inFlight[b] = flight{}
 	n.mu.Unlock()
 }
 
@@ -119,8 +125,9 @@ func (b *batch) nodesOutage() *outage.Error {
 func (c *Calls) received(b *batch) {
 	n := b.lane.node
 	n.mu.Lock()
+	f := n.inFlight[b]
+	n.setLate(&f, false)
 	delete(n.inFlight, b)
-	n.setLate(b, false)
 	n.mu.Unlock()
 	if n.Node == nil {
 		c.receivedFromSeveral(b)
@@ -208,11 +215,12 @@ const hopelessTicks = int(2 * time.Second / outage.Tick)
 func (n *node) judge(responsive bool, ticks int) (free []*batch, inFlight bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for b := range n.inFlight {
+	for b, f := range n.inFlight {
 		if out := b.nodesOutage(); out != nil {
-			b.answer(out)
-			b.ticks = 0
-			n.setLate(b, false)
+			b.cutOff(out, false)
+			f.ticks = 0
+			n.setLate(&f, false)
+			n.inFlight[b] = f
 			if n.Node == nil {
 				free = append(free, b)
 			}
@@ -221,16 +229,17 @@ func (n *node) judge(responsive bool, ticks int) (free []*batch, inFlight bool) 
 		if !responsive {
 			continue
 		}
-		switch b.ticks++; {
-		case b.ticks > hopelessTicks:
+		switch f.ticks++; {
+		case f.ticks > hopelessTicks:
 			if b.probed() {
-				n.setLate(b, false)
+				n.setLate(&f, false)
 				free = append(free, b)
 			}
-		case !b.late && b.ticks > ticks && n.late < maxLate:
-			n.setLate(b, true)
+		case !f.late && f.ticks > ticks && n.late < maxLate:
+			n.setLate(&f, true)
 			free = append(free, b)
 		}
+		n.inFlight[b] = f
 	}
 	return free, len(n.inFlight) > 0
 }
@@ -240,11 +249,12 @@ func (b *batch) probed() bool {
 	return !slices.ContainsFunc(b.parts, func(p part) bool { return p.node.Answered() == p.answered })
 }
 
-func (n *node) setLate(b *batch, late bool) {
-	if b.late == late {
+// setLate notes whether a call is late.
+func (n *node) setLate(f *flight, late bool) {
+	if f.late == late {
 		return
 	}
-	if b.late = late; late {
+	if f.late = late; late {
 		n.late++
 	} else {
 		n.late--

@@ -21,17 +21,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"hash/maphash"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/outage"
 )
 
 // Defaults of the fields of [Options] that are zero.
@@ -98,21 +95,25 @@ type Options struct {
 // is Deny, it is refused; else the Local ones decide. A refund or a record without an ID is
 // decided locally if all its charges are Local.
 //
-// An act with an ID gets the store's answer, or an error: repeat it. Only while its node is
-// unreachable are takes with an ID decided by policy. A grant binds: the ID is answered here,
-// with everything that is done to it, until the store has amended it. Other IDs cannot be
-// renewed while the store is unreachable, and nothing can be reset.
+// An act with an ID gets the store's answer, or an error: repeat it. A take whose caller got an
+// error, or has left, is withdrawn by its number until the store has acknowledged that, and holds
+// nothing unless another call for it was answered. Only while its
+// node is unreachable are takes with an ID decided by policy. A grant binds: the ID is answered
+// here, with everything that is done to it, until that is recorded in the store. Other IDs cannot
+// be renewed while the store is unreachable, and nothing can be reset.
 //
 // An act that ends a charge is delivered: a release, settlement or refund with an ID that the
 // store did not decide is kept, one for each ID, and repeated until the store has acknowledged
-// it. Its error is an [acts.KeptError]. A refund without an ID is sent at most once.
+// it. Its error is an [acts.KeptError]. If the store does not know the ID, it remembers the end for
+// a take that another instance has yet to record. A refund without an ID is sent at most once.
 //
 // A local share begins with the last known state: the units that were left when the store
-// last replied, less those that waiting callers ask for, divided by the instances. So in
-// any interval, an algorithm grants at most its bound and, for each of K instances, the
-// smallest of the units that the instance granted by policy and ⌈R/K⌉ + ⌈r·D/K⌉ + 1,
-// where R is the number of units that it last knew to remain, r the rate of the limit and
-// D the length of the outage. With one instance that loses no reply, that is nothing.
+// last replied, less those that are not recorded, divided by the instances. So in any
+// interval, an algorithm grants at most its bound and, for each of K instances, the smallest of
+// the units that the instance granted by policy and ⌈R/K⌉ + ⌈r·D/K⌉ + 1 + F, where R is the
+// number of units that it last knew to remain, r the rate of the limit, D the length of the
+// outage and F what it had in flight at a time and answered without the reply. With one instance
+// that is F.
 //
 // The guarantees of [weir.Shares] hold on each instance, see [weir.Shares.Divide], within
 // the rest of its local share.
@@ -131,14 +132,7 @@ type Remote struct {
 	localShares localShares
 	local       *memstore.Store // decides under the local shares
 	scratch     sync.Pool       // of *localPart
-	outstanding *outstanding
-	refunds     refunds
-	ids         *ids
-	deliveries  deliveries
-	deciding    deciding
-	boarding    boarding
-	grants      grants
-	awaited     awaited
+	book        *book
 	reconciler  *reconciler
 	counts      counts
 }
@@ -158,24 +152,20 @@ func New(store Store, o Options) *Remote {
 	if o.Reconciled == nil {
 		o.Reconciled = func(*weir.Charge) {}
 	}
-	l := &Remote{
+	r := &Remote{
 		Options: o, deadlines: deadline.NewPatience(o.Patience), now: clock(o.Now),
-		lastKnown:   newLastKnown(o.MaxKeys),
-		ids:         newIDs(o.MaxKeys),
-		outstanding: newOutstanding(o.MaxKeys),
-		refunds:     refunds{most: o.MaxKeys},
-		deliveries:  deliveries{most: o.MaxKeys, all: map[idName]*delivery{}},
-		reconciler:  newReconciler(),
-		grants:      grants{seed: maphash.MakeSeed()},
+		lastKnown:  newLastKnown(o.MaxKeys),
+		book:       newBook(o.MaxKeys),
+		reconciler: newReconciler(),
 	}
 	o.Calls.Logger = cmp.Or(o.Calls.Logger, o.Logger)
-	l.calls = NewCalls(store, o.Calls)
-	l.calls.onReply = l.learn
-	l.local = memstore.New(memstore.Options{
-		MaxBytes: maxLocalBytes, Now: func() time.Time { return time.UnixMicro(l.now()) }, Logger: o.Logger,
+	r.calls = NewCalls(store, o.Calls)
+	r.calls.onReply = r.learn
+	r.local = memstore.New(memstore.Options{
+		MaxBytes: maxLocalBytes, Now: func() time.Time { return time.UnixMicro(r.now()) }, Logger: o.Logger,
 	})
-	l.scratch.New = func() any { return new(localPart) }
-	return l
+	r.scratch.New = func() any { return new(localPart) }
+	return r
 }
 
 // clock returns a clock in µs since 1970 that no step of the machine's moves.
@@ -188,135 +178,68 @@ func clock(now func() time.Time) func() int64 {
 }
 
 // Take asks the store and decides by policy the acts that it did not decide.
-func (l *Remote) Take(ctx context.Context, acts []*weir.Act) {
+func (r *Remote) Take(ctx context.Context, acts []*weir.Act) {
 	deadline.Yield(ctx)
-	bounded, cancel := l.bound(ctx)
+	bounded, cancel := r.bound(ctx)
 	defer cancel()
-	if l.ids.len() > 0 {
-		acts = l.answerKnownIDs(acts)
-	}
-	if l.deliveries.len() > 0 {
-		acts = l.behindDeliveries(bounded, acts)
-	}
-	if len(acts) == 0 {
-		return
-	}
-	sent := l.ask(bounded, acts)
-	if again := l.answer(ctx, acts, sent, true); len(again) > 0 {
-		sent = l.ask(bounded, again)
-		l.answer(ctx, again, sent, false)
+	defer unnumber(number(acts))
+	for mayAsk := true; len(acts) > 0; mayAsk = false {
+		sent := r.payFirst(bounded, acts)
+		r.calls.Take(bounded, sent)
+		acts = r.undecided(ctx, bounded, acts, mayAsk && bounded.Err() == nil)
 	}
 }
 
-// ask has the store decide acts, after the outstanding charges and amendments of their keys.
-// It returns the number of the last local grant when they were sent.
-func (l *Remote) ask(ctx context.Context, acts []*weir.Act) (sent int64) {
-	acts = l.calls.Unreachable(acts)
-	if len(acts) == 0 {
-		return 0
-	}
-	keys := l.outstanding.shardsOf(acts)
-	first, boards := l.board(ctx, acts, keys)
-	sent = l.grants.number.Load()
-	switch {
-	case !boards:
-		fail(acts, weir.ErrNotApplied, ctx.Err())
-		return sent
-	case first == nil:
-		l.send(ctx, acts, keys)
-		return sent
-	}
-	returned := false
-	defer func() {
-		if !returned {
-			for _, a := range first.and(nil) {
-				a.Err = errPanicked
-			}
-		}
-		// Run both, even if the first one fails: their claims end with it.
-		if err := errors.Join(l.recorded(first.records), l.amended(first.amendments)); err != nil {
-			l.wake()
-		}
-	}()
-	l.send(ctx, first.and(acts), keys)
-	returned = true
-	return sent
-}
-
-// send asks the store for acts whose call is boarding.
-func (l *Remote) send(ctx context.Context, acts []*weir.Act, keys shards) {
-	l.calls.TakeKnown(ctx, acts, &l.boarding, uint64(keys))
-}
-
-// answer decides by policy the acts that the store did not. It returns the acts that were
-// not sent because of an outage that has ended, if they may be sent now.
-func (l *Remote) answer(ctx context.Context, all []*weir.Act, sent int64, mayAsk bool) (again []*weir.Act) {
+// undecided decides by policy the acts that the store did not, but for those that were not sent
+// and may be sent once more.
+func (r *Remote) undecided(ctx, bounded context.Context, all []*weir.Act, mayAsk bool) (again []*weir.Act) {
 	for _, a := range all {
-		switch {
-		case !undecided(a): // it was learned when the reply came
-		case callerLeft(ctx):
-			// An answer would not be read.
-			l.counts.left.Add(1)
-			if endsTake(a) {
-				l.end(a, a.Err)
-			} else if ourTake(a) {
-				l.reconcileWith(a, a.Err)
-			}
-		case !l.decide(a, sent, mayAsk):
+		if a.Err == nil {
+			continue // it was learned when the reply came
+		}
+		left := undecided(a) && callerLeft(ctx)
+		if left {
+			r.counts.left.Add(1) // an answer would not be read
+		}
+		if undecided(a) && !r.decide(a, left, mayAsk) {
 			again = append(again, a)
 		}
 	}
+	r.wake()
 	return again
 }
 
-// decide decides an act by policy, unless its reply has just arrived and nothing was
-// granted locally since it was sent: the store's reply does not know of units that were
-// granted locally. It returns false if the store can be called again.
-func (l *Remote) decide(a *weir.Act, sent int64, mayAsk bool) bool {
-	keys := l.outstanding.shardsOfAct(a)
-	l.deciding.begin(keys)
-	defer l.deciding.end(keys)
-	var out *outage.Error
-	if mayAsk && errors.As(a.Err, &out) && errors.Is(a.Err, weir.ErrNotApplied) && l.calls.Reachable(a) {
-		a.Err = nil
-		return false
+// number gives each take with an ID a number of its own, by which it can be withdrawn, and returns
+// these takes.
+func number(all []*weir.Act) (numbered []*weir.Act) {
+	for _, a := range all {
+		if takesID(a) && a.Asking == 0 {
+			a.Asking = rand.Uint64() | 1
+			numbered = append(numbered, a)
+		}
 	}
-	var late acts.Pending
-	if errors.As(a.Err, &late) && !l.grants.since(a, sent) && arrived(a, late) && !undecided(a) {
-		l.learn([]*weir.Act{a})
-		return true
-	}
-	l.counts.reason(a.Err)
-	l.decideByPolicy(a, a.Err)
-	l.grants.note(a)
-	return true
+	return numbered
 }
 
-// arrived reports whether the late reply to an act has come by now, and copies it to the act.
-func arrived(a *weir.Act, late acts.Pending) bool {
-	var came atomic.Pointer[weir.Act]
-	late.Then(func(reply *weir.Act) { came.Store(copyOf(reply)) })
-	reply := came.Load()
-	if reply == nil {
-		return false
+// unnumber takes the numbers back: the acts are their caller's, who may send them again.
+func unnumber(numbered []*weir.Act) {
+	for _, a := range numbered {
+		a.Asking = 0
 	}
-	a.Err = reply.Err
-	copy(a.Decisions, reply.Decisions)
-	return true
 }
 
 // bound returns the context of a call to the store: it ends a little before the caller's,
 // or after our patience. A caller that announced when it leaves is waited for until then.
-func (l *Remote) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+func (r *Remote) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	if theirs, bounded := ctx.Deadline(); bounded {
 		if _, announced := deadline.Leaves(ctx); announced {
 			return ctx, func() {}
 		}
-		if left := deadline.Within(time.Until(theirs)); left < l.Patience {
+		if left := deadline.Within(time.Until(theirs)); left < r.Patience {
 			return context.WithTimeout(ctx, left)
 		}
 	}
-	return l.deadlines.Bound(ctx), func() {}
+	return r.deadlines.Bound(ctx), func() {}
 }
 
 // callerLeft reports whether the caller has stopped waiting. One whose context has just timed

@@ -13,34 +13,29 @@ import (
 // localCharge returns the i-th charge of an act as it is made here: under the local share of
 // its limit. The first charge of a key since the last call to the store, or since everything
 // was reconciled, seeds the share from the last known state, if that is new.
-func (l *Remote) localCharge(a *weir.Act, i int) weir.Charge {
+func (r *Remote) localCharge(a *weir.Act, i int) weir.Charge {
 	c := a.Charges[i]
 	if c.Cost == 0 && c.Limit.ChargeRefused && algo.TraitsOf(c.Limit.Algorithm).Windows {
 		// A peek at such a counter asks for the whole count.
 		return c
 	}
-	n := max(1, l.Instances())
+	n := max(1, r.Instances())
+	shares, class := c.Limit.Shares()
 	own := c
-	own.Key, own.Limit, own.Keep = localKey(a, i), l.localShares.limit(c.Limit, n), l.localShares.keep(&c, n)
-	if shares, _ := own.Limit.Shares(); shares == nil {
+	own.Key = localKey(a, i, shares, class)
+	if own.Limit, own.Keep = r.localShares.of(&c, shares, class, n); r.localShares.shares(shares, n) == nil {
 		own.Guaranteed = false // the local share is too small to guarantee anything
 	}
-	limit, begun := l.outstanding.begun(&c)
-	if !begun {
-		// The remaining units depend on the calls in flight.
-		l.boarding.wait(l.outstanding.shard(c.Key))
-		limit = l.outstanding.begin(&c, l.now(), func(unrecorded int64) *weir.Limit {
-			left, news := l.left(&c, n)
-			if algo.TraitsOf(c.Limit.Algorithm).HoldsSlots {
-				return freeSlots(own.Limit, left) // which counts those that are taken here
-			}
-			if news {
-				unrecorded += l.ids.unrecorded(&c, l.now()) + l.awaited.unrecorded(&c)
-				l.seed(&own, max(0, left-unrecorded))
-			}
-			return nil
-		})
-	}
+	limit := r.book.begin(&c, r.now(), func(unrecorded int64) *weir.Limit {
+		left, news := r.left(&c, n)
+		if algo.TraitsOf(c.Limit.Algorithm).HoldsSlots {
+			return freeSlots(own.Limit, left) // which counts those that are taken here
+		}
+		if news {
+			r.seed(&own, max(0, left-unrecorded))
+		}
+		return nil
+	})
 	if limit != nil {
 		own.Limit = limit
 	}
@@ -49,52 +44,40 @@ func (l *Remote) localCharge(a *weir.Act, i int) weir.Charge {
 
 // localKey returns the key of the i-th charge of an act in the local store. That of a class
 // is made from its budget's, so that all classes of a budget can be found, see fitClasses.
-func localKey(a *weir.Act, i int) string {
-	c := &a.Charges[i]
-	shares, class := c.Limit.Shares()
-	if class == "" || i+1 == acts.AltEnd(a, i) {
-		return c.Key
+func localKey(a *weir.Act, i int, shares *weir.Shares, class string) string {
+	if class != "" && i+1 < len(a.Charges) && a.Charges[i+1].Group == a.Charges[i].Group && a.Charges[i+1].Alt == a.Charges[i].Alt {
+		if of, other := a.Charges[i+1].Limit.Shares(); of == shares && other == "" {
+			return classKey(a.Charges[i+1].Key, class)
+		}
 	}
-	pool := &a.Charges[i+1]
-	if of, other := pool.Limit.Shares(); of != shares || other != "" {
-		return c.Key
-	}
-	return classKey(pool.Key, class)
+	return a.Charges[i].Key
 }
 
 func classKey(pool, class string) string { return pool + "\x00" + class }
 
 // left is this instance's part of the units that are left of a key's limit by the last
-// known state, less those that waiting callers ask for. news reports whether the local share
-// does not have that state yet.
-func (l *Remote) left(c *weir.Charge, instances int) (left int64, news bool) {
-	var known int64
-	left = l.calls.Left(c.Key, c.Limit.Algorithm, func() int64 {
-		known, news = l.lastKnown.remaining(c, instances, l.now())
-		return known
-	})
-	if left < known {
-		news = true
-	}
+// known state. news reports whether the local share does not have that state yet.
+func (r *Remote) left(c *weir.Charge, instances int) (left int64, news bool) {
+	left, news = r.lastKnown.remaining(c, instances, r.now())
 	return max(left/int64(instances), min(1, left)), news
 }
 
 // seed charges a local share with the units that are not left.
-func (l *Remote) seed(c *weir.Charge, left int64) {
-	a := l.decideOne(acts.KindTake, c.Key, c.Limit, 0)
+func (r *Remote) seed(c *weir.Charge, left int64) {
+	a := r.decideOne(acts.KindTake, c.Key, c.Limit, 0)
 	spent := a.Decisions[0].Remaining - min(left, c.Limit.Capacity())
 	if a.Err != nil || spent <= 0 {
 		return
 	}
-	l.decideOne(acts.KindRecord, c.Key, c.Limit, spent)
+	r.decideOne(acts.KindRecord, c.Key, c.Limit, spent)
 	if own, class := c.Limit.Shares(); own != nil && class == "" {
-		l.fitClasses(c.Key, own, left)
+		r.fitClasses(c.Key, own, left)
 	}
 }
 
 // fitClasses reduces classes to the rest of their budget, if it cannot grant all of them
 // at once: each keeps its part of the remaining units.
-func (l *Remote) fitClasses(pool string, own *weir.Shares, left int64) {
+func (r *Remote) fitClasses(pool string, own *weir.Shares, left int64) {
 	bursts := int64(0)
 	for class := range own.Guarantees {
 		bursts += own.Class(class).Burst
@@ -106,17 +89,17 @@ func (l *Remote) fitClasses(pool string, own *weir.Shares, left int64) {
 	for class := range own.Guarantees {
 		key, limit := classKey(pool, class), own.Class(class)
 		most := limit.Burst * left / bursts
-		if l.decideOne(acts.KindTake, key, limit, 0).Decisions[0].Remaining >= most {
-			l.decideOne(acts.KindReset, key, limit, 0) // also of a part of a unit
-			l.decideOne(acts.KindRecord, key, limit, limit.Burst-most)
+		if r.decideOne(acts.KindTake, key, limit, 0).Decisions[0].Remaining >= most {
+			r.decideOne(acts.KindReset, key, limit, 0) // also of a part of a unit
+			r.decideOne(acts.KindRecord, key, limit, limit.Burst-most)
 		}
 	}
 }
 
 // decideOne has the local store decide an act with one charge.
-func (l *Remote) decideOne(kind weir.Kind, key string, limit *weir.Limit, cost int64) *weir.Act {
+func (r *Remote) decideOne(kind weir.Kind, key string, limit *weir.Limit, cost int64) *weir.Act {
 	a := &weir.Act{Kind: kind, Charges: []weir.Charge{{Key: key, Limit: limit, Cost: cost}}, Decisions: make([]weir.Decision, 1)}
-	l.local.Take(context.Background(), []*weir.Act{a})
+	r.local.Take(context.Background(), []*weir.Act{a})
 	return a
 }
 
@@ -146,32 +129,31 @@ type localShare struct {
 	instances int
 }
 
-// limit returns the share of one of n instances.
-func (s *localShares) limit(limit *weir.Limit, n int) *weir.Limit {
-	if shares, class := limit.Shares(); shares != nil {
-		switch own := s.shares(shares, n); {
-		case own == nil:
-		case class == "":
-			return own.Pool()
-		default:
-			return own.Class(class)
-		}
+// of returns the limit of a charge at one of n instances, and how many units it keeps free there.
+func (s *localShares) of(c *weir.Charge, shares *weir.Shares, class string, n int) (limit *weir.Limit, keep int64) {
+	own := s.shares(shares, n)
+	switch {
+	case shares == nil || c.Keep != shares.Keep():
+		keep = (c.Keep + int64(n) - 1) / int64(n)
+	case own != nil:
+		keep = own.Keep()
 	}
-	return localShareOf(s, limit, n, divide)
+	switch {
+	case own == nil:
+		limit = localShareOf(s, c.Limit, n, divide)
+	case class == "":
+		limit = own.Pool()
+	default:
+		limit = own.Class(class)
+	}
+	return limit, keep
 }
 
-// keep returns how many units a charge keeps free at one of n instances.
-func (s *localShares) keep(c *weir.Charge, n int) int64 {
-	if shares, _ := c.Limit.Shares(); shares != nil && c.Keep == shares.Keep() {
-		if own := s.shares(shares, n); own != nil {
-			return own.Keep()
-		}
-		return 0
-	}
-	return (c.Keep + int64(n) - 1) / int64(n)
-}
-
+// shares returns the part of one of n instances; nil without shares, or if they are too small.
 func (s *localShares) shares(shares *weir.Shares, n int) *weir.Shares {
+	if shares == nil {
+		return nil
+	}
 	return localShareOf(s, shares, n, (*weir.Shares).Divide)
 }
 

@@ -58,24 +58,19 @@ func (c *counts) reason(err error) {
 }
 
 // Stats returns the counts.
-func (l *Remote) Stats() Stats {
-	c := &l.counts
+func (r *Remote) Stats() Stats {
+	c := &r.counts
 	return Stats{
-		Calls: l.calls.Stats(),
+		Calls: r.calls.Stats(),
 		Local: c.local.Load(), Allowed: c.allowed.Load(), Denied: c.denied.Load(), Errors: c.errors.Load(),
 		Deadline: c.deadline.Load(), Silence: c.silence.Load(), Refusal: c.refusal.Load(), Left: c.left.Load(),
 		Late: c.late.Load(), Reconciled: c.reconciled.Load(), Refunded: c.refunded.Load(), Overgranted: c.overgrants.Load(),
-		Recorded: c.recorded.Load(), Doubtful: c.doubtful.Load(), Outstanding: l.unreconciled(),
+		Recorded: c.recorded.Load(), Doubtful: c.doubtful.Load(), Outstanding: r.book.len(),
 	}
 }
 
-// unreconciled is how many keys, IDs and refunds are to be reconciled.
-func (l *Remote) unreconciled() int {
-	return l.outstanding.len() + l.ids.len() + l.refunds.len() + l.deliveries.len()
-}
-
 // Ask asks the store for a decision, under no policy.
-func (l *Remote) Ask(ctx context.Context, acts []*weir.Act) { l.calls.Take(ctx, acts) }
+func (r *Remote) Ask(ctx context.Context, acts []*weir.Act) { r.calls.Take(ctx, acts) }
 
 // Outages returns the outages that last, one for each unreachable node.
-func (l *Remote) Outages() []*outage.Error { return l.calls.Outages() }
+func (r *Remote) Outages() []*outage.Error { return r.calls.Outages() }

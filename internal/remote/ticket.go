@@ -14,17 +14,17 @@ import (
 // A ticket is a caller's part of a batch. It has copies of the caller's acts, because the
 // caller may leave first.
 type ticket struct {
-	calls   *Calls
-	ctx     context.Context
-	shared  context.Context // what ends ctx, see [deadline.Apart]
-	caller  context.Context
-	ends    ends // the same
-	lane    *lane
-	batch   *batch
-	acts    []*weir.Act
-	own     []*weir.Act // the copies; the batch's
-	sole    bool        // the caller waits for this batch and for nothing else
-	follows bool        // the batch wakes the caller at the ends of ctx
+	calls  *Calls
+	ctx    context.Context
+	shared context.Context // what ends ctx, see [deadline.Apart]
+	caller context.Context
+	ends   ends // the same
+	lane   *lane
+	batch  *batch
+	acts   []*weir.Act
+	own    []*weir.Act     // the copies; the batch's
+	sole   bool            // the caller waits for this batch and for nothing else
+	woken  <-chan struct{} // the batch wakes the caller at the ends of ctx; nil: it does not
 
 	copies    []weir.Act
 	charges   []weir.Charge
@@ -84,7 +84,7 @@ func (t *ticket) await() {
 	switch {
 	case b.outage == nil:
 		t.collect()
-	case b.dismissed:
+	case b.unsent:
 		fail(t.acts, weir.ErrNotApplied, b.outage)
 		t.free()
 	default:
@@ -98,8 +98,8 @@ func (t *ticket) wait() {
 	if b.isAnswered.Load() {
 		return
 	}
-	if t.follows {
-		<-b.woken
+	if t.woken != nil {
+		<-t.woken
 		return
 	}
 	select {

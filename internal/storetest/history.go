@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -149,6 +150,14 @@ func (h *history) note(a *weir.Act) {
 			l.span = min(l.span, refused.Microseconds())
 		}
 	}
+	if unknown := errors.Is(a.Err, weir.ErrUnknownID); a.ID != "" && (unknown || a.Kind == acts.KindWithdraw) {
+		// A mark may be left.
+		l, span := h.life(a), time.Minute
+		if unknown {
+			span = acts.EndedLife
+		}
+		l.born, l.span = min(l.born, h.Clock.Micros()), min(l.span, span.Microseconds())
+	}
 	if a.Err != nil || a.Kind != acts.KindTake {
 		return
 	}
@@ -218,7 +227,11 @@ func (h *history) keep(a *weir.Act) {
 }
 
 func (h *history) act() *weir.Act {
-	switch n := h.rng.IntN(44); {
+	switch n := h.rng.IntN(50); {
+	case n >= 48:
+		return h.end()
+	case n >= 44:
+		return h.withdraw()
 	case n >= 40:
 		return h.amend()
 	case n < 6 && len(h.named) > 0:
@@ -332,6 +345,7 @@ func (h *history) take() *weir.Act {
 	}
 	if holds || h.rng.IntN(4) == 0 {
 		a.ID, a.NewID, a.Hold = h.newID(), h.rng.IntN(4) == 0, time.Duration(h.rng.IntN(3))*time.Minute
+		a.Asking = uint64(h.rng.IntN(4))
 		if h.rng.IntN(3) == 0 {
 			a.Scope = algo.Scope{Owner: "owner", Asks: "a take"}
 		}
@@ -434,12 +448,15 @@ func (h *history) repeat() *weir.Act {
 	default:
 		h.reload(a)
 	}
+	if a.Kind == acts.KindTake {
+		a.Asking = uint64(h.rng.IntN(12))
+	}
 	return a
 }
 
 // reload changes the list of limits of an act whose ID has a scope, now and then.
 func (h *history) reload(a *weir.Act) {
-	if h.Listed || a.Scope.Owner == "" || a.Kind == acts.KindAmend || h.rng.IntN(2) == 0 {
+	if h.Listed || a.Scope.Owner == "" || a.Kind == acts.KindAmend || a.Kind == acts.KindWithdraw || h.rng.IntN(2) == 0 {
 		return
 	}
 	i := h.rng.IntN(len(a.Charges))
@@ -447,7 +464,8 @@ func (h *history) reload(a *weir.Act) {
 	case len(a.Charges) > 1 && h.rng.IntN(2) == 0:
 		a.Charges = slices.Delete(a.Charges, i, i+1)
 	case !a.Alternatives() && !algo.TraitsOf(c.Limit.Algorithm).HoldsSlots && len(a.Charges) < 8:
-		c.Key = fmt.Sprint("key ", h.rng.IntN(twinKeys))
+		// Its hash tag goes with its key: Redis knows one key by one tag.
+		c.Key, c.HashTag = fmt.Sprint("key ", h.rng.IntN(twinKeys)), ""
 		a.Charges = slices.Insert(a.Charges, i, c)
 	}
 	a.Decisions = make([]weir.Decision, len(a.Charges))
@@ -482,6 +500,33 @@ func (h *history) amend() *weir.Act {
 	return a
 }
 
+// withdraw withdraws an asking for a take, which may not have come yet.
+func (h *history) withdraw() *weir.Act {
+	var take *weir.Act
+	if len(h.named) > 0 && h.rng.IntN(4) > 0 {
+		take = h.named[h.rng.IntN(len(h.named))].take
+	} else {
+		take = h.take()
+		if take.ID == "" {
+			take.ID = h.newID()
+		}
+		h.named = append(h.named, named{take: take, last: take})
+	}
+	a := h.about(take)
+	a.Kind, a.Asking, a.Decisions = acts.KindWithdraw, uint64(1+h.rng.IntN(3)), make([]weir.Decision, len(a.Charges))
+	return a
+}
+
+// end ends a take that is not known, and may be amended, withdrawn or decided later.
+func (h *history) end() *weir.Act {
+	take := h.take()
+	if take.ID == "" {
+		take.ID = h.newID()
+	}
+	h.named = append(h.named, named{take: take, last: take})
+	return h.closingOf(&h.named[len(h.named)-1])
+}
+
 // chooseOne makes the answers of an act those of one alternative of each group.
 func (h *history) chooseOne(a *weir.Act) {
 	for i := 0; i < len(a.Charges); i = acts.GroupEnd(a, i) {
@@ -511,8 +556,9 @@ func (h *history) answerOf(c *weir.Charge, granted bool) weir.Decision {
 }
 
 // closing refunds, settles, releases or renews a take with an id.
-func (h *history) closing() *weir.Act {
-	n := &h.named[h.rng.IntN(len(h.named))]
+func (h *history) closing() *weir.Act { return h.closingOf(&h.named[h.rng.IntN(len(h.named))]) }
+
+func (h *history) closingOf(n *named) *weir.Act {
 	a := h.about(n.take)
 	a.Kind = []weir.Kind{acts.KindRefund, acts.KindSettle, acts.KindRelease, acts.KindRenew}[h.rng.IntN(4)]
 	a.Hold, a.MaxWait, a.Immediate = 0, 0, false

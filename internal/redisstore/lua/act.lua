@@ -5,11 +5,11 @@ local request, foreign = ARGV[1], 0
 
 local reply, answers, outside = {0}, 0, false
 do -- names that extensions do not see
-  local TAKE, REFUND, SETTLE, RELEASE, RENEW, RESET, RECORD, AMEND = 0, 1, 2, 3, 4, 5, 6, 7
+  local TAKE, REFUND, SETTLE, RELEASE, RENEW, RESET, RECORD, AMEND, WITHDRAW = 0, 1, 2, 3, 4, 5, 6, 7, 8
   local UNKNOWN, REUSED, SETTLED, RELEASED, OVER_REFUND, OUTSIDE, MOVED = 1, 2, 3, 4, 5, 6, 8
   local DECISION = '>BI7I7I7I7I7'
   -- Set by the section functions.
-  local KEY, COST, SUM, REFUSED, DELAY, pending, waits, queued, holds, occupy, charges
+  local KEY, COST, SUM, REFUSED, DELAY, pending, waits, queued, holds, occupy, charges, has, askings, ending, note, left
 
   for _ = 1, acts do
     local kind, n, flags
@@ -35,10 +35,10 @@ do -- names that extensions do not see
 
       -- The act, as the request has it; its charges are KEY[i] and COST[i].
       local immediate, elsewhere, anonymous = flags % 4 >= 2, flags % 16 >= 8, flags % 64 >= 32
-      local record, life, refused_life, longest, lease, content, holder, head = 0, 0, 0, 0, 0, nil, nil, nil
+      local record, life, refused_life, longest, lease, content, holder, head, asking = 0, 0, 0, 0, 0, nil, nil, nil, nil
       if flags % 2 == 1 then
         local layout, list
-        record, life, refused_life, longest, lease, content, holder, layout, list, pos = unpack('>I2I7I7I7I7c8c16c8I2c0', request, pos)
+        record, life, refused_life, longest, lease, content, holder, layout, asking, list, pos = unpack('>I2I7I7I7I7c8c16c8c8I2c0', request, pos)
         head = pack('>I2', #list) .. list .. layout
       end
       local top, first, most = answers, pos, 0

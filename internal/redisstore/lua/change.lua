@@ -29,6 +29,7 @@ local function give(k, units, whole, since, delay)
       ext[holder], used, back = 0, used - 1, 1
     end
   elseif units > 0 then
+    GIVES[k] = true
     -- @back
   end
   AT[k], USED[k], REM[k], AGED[k], EXT[k] = at, used, rem, aged - back, ext
@@ -104,8 +105,8 @@ for i = code == 0 and n or 0, 1, -1 do
     give(k, was - cost, was, at, late)
     granted = cost
   elseif kind == SETTLE then
-    granted = was + force(k, cost - was)
-  elseif kind == RELEASE then
+    granted, missing[i] = was, cost - was
+  elseif kind == RELEASE or kind == WITHDRAW then
     granted = give(k, was, was, at, late)
   elseif kind == RENEW and RULE[k][1] == CONCURRENCY and was > 0 then
     EXT[k][holder], granted = now + (lease > 0 and lease or RULE[k][7]), 1
@@ -118,6 +119,11 @@ for i = code == 0 and n or 0, 1, -1 do
     local outcome, due, _, later = unpack('>BI7I7I7', request, first + 38 * i - 22)
     if outcome ~= 1 then
       due = outcome % 2 == 0 and outcome > 0 and RULE[k][2] % 2 == 1 and cost or 0
+    elseif ended and not elsewhere and due > 0 then
+      -- The take was ended before it was known.
+      local how = string.byte(ended, 8)
+      local end_cost = how ~= RELEASE and 16 + 7 * i <= #ended and unpack('>I7', ended, 10 + 7 * i) or nil
+      due = not end_cost and 0 or how == SETTLE and end_cost or max(0, due - end_cost)
     end
     if due < was then
       -- The caller does not know yet when the units leave that its act has queued after these.
@@ -135,7 +141,9 @@ for i = code == 0 and n or 0, 1, -1 do
   COST[i] = granted
 end
 for i = n, 1, -1 do
-  if missing[i] then
+  if missing[i] and kind == SETTLE then
+    COST[i] = held[i] + force(KEY[i], missing[i])
+  elseif missing[i] then
     held[i] = held[i] + put(KEY[i], missing[i])
     COST[i] = string.byte(request, first + 38 * i - 22) == 1 and held[i] or 0
   end
@@ -186,9 +194,19 @@ end
 
 -- Remember what has become of the take.
 if kind == AMEND and code == 0 then
+  local late = ended and not elsewhere and status % 4 == 1
   known = pack('>Bc8I7', status, content, answer or now) .. table.concat(told) .. charges(held, since, delay, n)
+  if late then
+    known = known .. string.sub(ended, 8, 16) .. pack('>I7', now) .. table.concat(reply, '', top + 1, answers)
+  end
+  firm = firm or not elsewhere
 end
-if known and code == 0 then
+if kind == WITHDRAW then
+  note(record, head .. askings(false, '', withdrawn, ended) .. '\3', refused_life)
+elseif known and code == 0 then
+  if kind == RENEW then
+    firm, ended = true, nil
+  end
   if kind == REFUND or kind == SETTLE or kind == RELEASE then
     known = known .. pack('>Bc8I7', kind, content, now) .. table.concat(reply, '', top + 1, answers)
   end
@@ -198,5 +216,5 @@ if known and code == 0 then
   else
     life = refused_life
   end
-  EXT[record], DIRTY[record], USED[record] = head .. known, life > 0 or 'reset', life
+  EXT[record], DIRTY[record], USED[record] = head .. askings(firm, standing, withdrawn, ended) .. known, life > 0 or 'reset', life
 end

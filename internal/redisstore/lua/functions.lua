@@ -35,6 +35,39 @@ function occupy(k, holder, units)
   USED[k], DIRTY[k] = USED[k] + units, true
 end
 
+-- has returns where a list of askings has one, and nil if it does not.
+function has(list, number)
+  for i = 1, #list, 8 do
+    if string.sub(list, i, i + 7) == number then
+      return i
+    end
+  end
+end
+
+-- askings packs those of a record: what stands, unless the take is firm, what is withdrawn, and
+-- the end of a take that was not known, if there was one.
+function askings(firm, standing, withdrawn, ended)
+  local costs = ended and (#ended - 16) / 7 or 0
+  return string.char(firm and 255 or #standing / 8, #withdrawn / 8, costs) .. (firm and '' or standing) .. withdrawn .. (ended or '')
+end
+
+-- ending packs an act that ends a take which is not known. It is remembered for 10 s.
+function ending(kind, content, n)
+  local costs = {}
+  for i = 1, n do
+    costs[i] = pack('>I7', COST[i])
+  end
+  return pack('>I7Bc8', now + 10000000, kind, content) .. table.concat(costs)
+end
+
+-- note has a record written, and left is how long it still lives.
+function note(r, text, life)
+  EXT[r], DIRTY[r], USED[r] = text, true, life
+end
+function left(r)
+  return USED[r] > 0 and USED[r] or max(1, call('PTTL', KEYS[r]))
+end
+
 -- charges packs the units that are charged for each charge of an act, since when, and
 -- from how much later on.
 function charges(units, since, delay, n)

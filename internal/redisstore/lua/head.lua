@@ -14,15 +14,16 @@
 --                the algorithm's file)       B B I7 I7 I7 I7 I7 I7 I7
 --              a key: its rule, from 1; 0 for a record       I2
 --              an act: kind (0 take, 1 refund, 2 settle, 3 release, 4 renew,
---                5 reset, 6 record, 7 amend), charges, flags (1 more follows,
+--                5 reset, 6 record, 7 amend, 8 withdraw), charges, flags (1 more follows,
 --                2 immediate, 4 a run and nothing else, 8 refused elsewhere,
 --                16 keeps follow, 32 anonymous, with 1, 64 alternatives follow)
 --                                                            B B B
 --                with flag 1: key of the record or 0, its life in ms if the act is
 --                granted and if not (0: no record), longest wait, lease of a
 --                renewal, fingerprint of the content, name of the holder, hash of
---                the charges, list of the charges (kinds 0 and 7)
---                                      I2 I7 I7 I7 I7 c8 c16 c8 I2 c0
+--                the charges, number of the asking (0: the take is firm), list of the
+--                charges (kinds 0, 7 and 8)
+--                                      I2 I7 I7 I7 I7 c8 c16 c8 c8 I2 c0
 --                a charge: key, from 1, cost, up to (0: all or nothing)
 --                                                            I2 I7 I7
 --                  for a refund also: at, delay              I7 I7
@@ -78,11 +79,15 @@
 -- are refused. What remains after each of them, and how long to wait, follows from the
 -- state before.
 --
--- A record: the list of the charges, its hash; status (1 granted, 2 refused; 4 more: what is charged follows; 8 more: a
--- caller amended it),
+-- A record: the list of the charges, its hash; how many askings stand (255: it is firm), how
+-- many are withdrawn, and how many costs the end has of a take that was not known (0: there is
+-- none); the askings that stand, the withdrawn ones, and that end: when it is forgotten, kind,
+-- fingerprint of the content, costs; status (1 granted, 2 refused; 3: a mark, and nothing more
+-- follows; 4 more: what is charged follows; 8 more: a caller amended it),
 -- fingerprint of the content, at, the decisions as above; with 4, for each of them what
 -- is charged for it: units, at, delay; once closed also: kind, fingerprint of the
--- content, at, the decisions         I2 c0 c8, B c8 I7 …, I7 I7 I7, B c8 I7 …
+-- content, at, the decisions
+--         I2 c0 c8, B B B c8 … c8 … (I7 B c8 I7 …), B c8 I7 …, I7 I7 I7, B c8 I7 …
 --
 -- All instants and durations are in microseconds; all numbers are integers
 -- below 2^53. All reads come first and all writes last, so that a script that
@@ -90,4 +95,4 @@
 -- back, they are moved with it at once.
 local floor, min, max = math.floor, math.min, math.max
 local spread, unpack, pack, call = unpack, struct.unpack, struct.pack, redis.call
-local LOG, RING, COUNTER, LEAKY, CONCURRENCY = 2, 3, 5, 6, 7
+local GCRA, LOG, RING, BUCKET, COUNTER, LEAKY, CONCURRENCY = 0, 2, 3, 4, 5, 6, 7

@@ -70,6 +70,9 @@ for r = 1, rules do
         -- @fresh
         life = lifetime(fresh)
       end
+      if aged == 0 and ext and used > 0 and (id == GCRA or id == BUCKET or id == LEAKY) then
+        ext = nil
+      end
       -- @save
       if values then
         values[k], lives[k] = value, life

@@ -18,7 +18,7 @@ end
 
 -- A table that has to grow costs more than one that is made with some room.
 local RULE, AT, USED, REM = {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}
-local AGED, EXT, DIRTY = {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}
+local AGED, EXT, DIRTY, GIVES = {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {}
 local values, missing = nil, {}
 if #KEYS > 1 then
   values = call('MGET', spread(KEYS))
@@ -32,7 +32,17 @@ for k = 1, #KEYS do
     -- The record of an id: its text, if its length and its status make sense.
     rule, ext = false, values[k]
     local list = ext and #ext > 10 and 10 + unpack('>I2', ext) or 0
+    if ext then
+      -- Then its askings.
+      local standing, withdrawn, costs = string.byte(ext, list + 1, list + 3)
+      costs = costs or 0
+      list = list + 3 + 8 * ((standing or 255) % 255 + (withdrawn or 0)) + (costs > 0 and 16 + 7 * costs or 0)
+    end
     local n, status = ext and #ext - 16 - list or 36, ext and (string.byte(ext, list + 1) or 15) or 1
+    if status == 3 and n == -15 then
+      -- A mark.
+      n, status = 36, 1
+    end
     local whole = status % 8 > 4 and 57 or 36
     if not ext then
       missing[#missing + 1] = key

@@ -38,6 +38,7 @@ for i = 1, n do
         DELAY[i] = queued(k, 0)
       end
     end
+    GIVES[k] = GIVES[k] or record > 0 and cost > 0
     if anonymous and RULE[k][1] == CONCURRENCY and cost > 0 then
       occupy(k, holder, cost)
       cost = 0
@@ -92,10 +93,10 @@ for i = 1, n do
 end
 
 -- Remember the decisions.
-if record > 0 and (fits or refused_life > 0) then
+if record > 0 and (fits or refused_life > 0 and not mark) then
   known = pack('>Bc8I7', fits and 1 or charged and 6 or 2, content, now) .. table.concat(reply, '', top + 1, answers)
   if charged then
     known = known .. charges(charged, {}, {}, n)
   end
-  EXT[record], DIRTY[record], USED[record] = head .. known, true, fits and life or refused_life
+  EXT[record], DIRTY[record], USED[record] = head .. askings(asking == nobody, asking, withdrawn, ended) .. known, true, fits and life or refused_life
 end

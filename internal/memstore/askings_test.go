@@ -1,0 +1,174 @@
+package memstore
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/storetest"
+)
+
+// TestAskings draws histories of takes, repeats and withdrawals of one ID that arrive in any
+// order and more than once. In the end units are held just if an asking stands.
+func TestAskings(t *testing.T) {
+	t.Parallel()
+	slot := (&weir.Limit{Name: "slot", Algorithm: weir.Concurrency, Count: 3, Period: time.Hour}).MustCompile()
+	units := (&weir.Limit{Name: "units", Algorithm: weir.GCRA, Count: 1, Period: time.Hour, Burst: 100}).MustCompile()
+	for seed := range uint64(3000) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		clock := storetest.NewClock()
+		s := New(Options{Now: clock.Now})
+		act := func(kind weir.Kind, asking uint64) *weir.Act {
+			a := storetest.NewAct(weir.Charge{Key: "a", Limit: slot, Cost: 1}, weir.Charge{Key: "b", Limit: units, Cost: 7})
+			a.ID, a.Kind, a.Asking, a.NewID = "id", kind, asking, seed%2 == 0
+			s.Take(context.Background(), []*weir.Act{a})
+			return a
+		}
+		// Each asking arrives at most twice, and is withdrawn up to twice or never.
+		type event struct {
+			kind   weir.Kind
+			asking uint64
+		}
+		var events []event
+		withdrawn, arrived := map[uint64]bool{}, map[uint64]bool{}
+		for n := range uint64(1 + rng.IntN(5)) {
+			for range rng.IntN(3) {
+				events = append(events, event{acts.KindTake, n + 1})
+				arrived[n+1] = true
+			}
+			for range rng.IntN(3) {
+				events = append(events, event{acts.KindWithdraw, n + 1})
+				withdrawn[n+1] = true
+			}
+		}
+		rng.Shuffle(len(events), func(i, j int) { events[i], events[j] = events[j], events[i] })
+		for _, e := range events {
+			a := act(e.kind, e.asking)
+			if e.kind == acts.KindTake && a.Err == nil && !a.Allowed() {
+				t.Fatalf("seed %d: refused: %v", seed, events)
+			}
+			if e.kind == acts.KindTake && a.Err != nil && !withdrawn[e.asking] || e.kind == acts.KindWithdraw && a.Err != nil {
+				t.Fatalf("seed %d: %v %d: %v", seed, e.kind, e.asking, a.Err)
+			}
+			clock.Advance(time.Millisecond)
+		}
+		held := false
+		for n := range arrived {
+			held = held || !withdrawn[n]
+		}
+		peek := storetest.NewAct(weir.Charge{Key: "a", Limit: slot}, weir.Charge{Key: "b", Limit: units})
+		s.Take(context.Background(), []*weir.Act{peek})
+		want := [2]int64{3, 100}
+		if held {
+			want = [2]int64{2, 93}
+		}
+		if got := [2]int64{peek.Decisions[0].Remaining, peek.Decisions[1].Remaining}; got != want {
+			t.Fatalf("seed %d: remaining %v, want %v: %v", seed, got, want, events)
+		}
+	}
+}
+
+// TestEndedBeforeItIsKnown ends takes that an amendment records only then.
+func TestEndedBeforeItIsKnown(t *testing.T) {
+	t.Parallel()
+	slot := (&weir.Limit{Name: "slot", Algorithm: weir.Concurrency, Count: 3, Period: time.Hour}).MustCompile()
+	units := (&weir.Limit{Name: "units", Algorithm: weir.GCRA, Count: 1, Period: time.Hour, Burst: 100}).MustCompile()
+	for _, c := range []struct {
+		kind       weir.Kind
+		cost, left int64
+		slots      int64
+	}{{acts.KindRelease, 0, 100, 3}, {acts.KindSettle, 4, 96, 3}, {acts.KindSettle, 9, 91, 3}} {
+		clock := storetest.NewClock()
+		s := New(Options{Now: clock.Now})
+		ask := func(kind weir.Kind, slots, cost int64, answer ...weir.Decision) *weir.Act {
+			a := storetest.NewAct(weir.Charge{Key: "a", Limit: slot, Cost: slots}, weir.Charge{Key: "b", Limit: units, Cost: cost})
+			a.ID, a.Kind = "id", kind
+			copy(a.Decisions, answer)
+			s.Take(context.Background(), []*weir.Act{a})
+			return a
+		}
+		if a := ask(c.kind, 0, c.cost); !errors.Is(a.Err, weir.ErrUnknownID) {
+			t.Errorf("%v: %v", c.kind, a.Err)
+		}
+		clock.Advance(9 * time.Second)
+		told := []weir.Decision{{Outcome: weir.Granted, Granted: 1}, {Outcome: weir.Granted, Granted: 7}}
+		for range 2 { // twice is once
+			if a := ask(acts.KindAmend, 1, 7, told...); a.Err != nil {
+				t.Errorf("%v: amend: %v", c.kind, a.Err)
+			}
+		}
+		peek := storetest.NewAct(weir.Charge{Key: "a", Limit: slot}, weir.Charge{Key: "b", Limit: units})
+		s.Take(context.Background(), []*weir.Act{peek})
+		if peek.Decisions[0].Remaining != c.slots || peek.Decisions[1].Remaining != c.left {
+			t.Errorf("%v %d: remaining %d and %d, want %d and %d", c.kind, c.cost, peek.Decisions[0].Remaining, peek.Decisions[1].Remaining, c.slots, c.left)
+		}
+		if a := ask(c.kind, 0, c.cost); a.Err != nil {
+			t.Errorf("%v again: %v", c.kind, a.Err)
+		}
+	}
+}
+
+// TestEndOutlivesTakes: another instance's take, withdrawn or not, does not hide the end from the
+// amendment of the one that told somebody, but a renewal says that the take is held.
+func TestEndOutlivesTakes(t *testing.T) {
+	t.Parallel()
+	units := (&weir.Limit{Name: "units", Algorithm: weir.FixedWindow, Count: 100, Period: time.Hour}).MustCompile()
+	for name, c := range map[string]struct {
+		before int64 // charged without an ID
+		acts   []weir.Kind
+		left   int64
+	}{
+		"nothing between":        {0, nil, 100},
+		"a take":                 {0, []weir.Kind{acts.KindTake}, 100},
+		"a withdrawal":           {0, []weir.Kind{acts.KindWithdraw}, 100},
+		"a withdrawn take":       {0, []weir.Kind{acts.KindTake, acts.KindWithdraw}, 100},
+		"a take and a renewal":   {0, []weir.Kind{acts.KindTake, acts.KindRenew}, 93},
+		"a take that is refused": {98, []weir.Kind{acts.KindTake}, 2},
+	} {
+		for _, first := range []bool{true, false} { // the end comes first, or after a refusal
+			clock := storetest.NewClock()
+			s := New(Options{Now: clock.Now})
+			ask := func(kind weir.Kind, id string, cost int64) *weir.Act {
+				a := storetest.NewAct(weir.Charge{Key: "k", Limit: units, Cost: cost})
+				if a.Kind, a.ID = kind, id; kind == acts.KindTake || kind == acts.KindWithdraw {
+					a.Asking = 7
+				}
+				if kind == acts.KindAmend {
+					a.Decisions[0] = weir.Decision{Outcome: weir.Granted, Granted: cost}
+				}
+				s.Take(context.Background(), []*weir.Act{a})
+				return a
+			}
+			ask(acts.KindTake, "", c.before)
+			end := func() {
+				clock.Advance(6 * time.Second)
+				if a := ask(acts.KindRelease, "id", 0); !errors.Is(a.Err, weir.ErrUnknownID) {
+					t.Errorf("%s: %v", name, a.Err)
+				}
+				clock.Advance(6 * time.Second)
+			}
+			if first {
+				end()
+			}
+			for _, kind := range c.acts {
+				ask(kind, "id", 7)
+			}
+			if !first && c.before == 0 {
+				continue
+			} else if !first {
+				end()
+			}
+			if a := ask(acts.KindAmend, "id", 7); a.Err != nil {
+				t.Errorf("%s: %v", name, a.Err)
+			}
+			peek := ask(acts.KindTake, "", 0)
+			if got := peek.Decisions[0].Remaining; got != c.left {
+				t.Errorf("%s: %d remain, want %d", name, got, c.left)
+			}
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package remote_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/remote"
+	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
+)
+
+func cpu() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkCallers is what a decision costs, of one caller and of 64.
+func BenchmarkCallers(b *testing.B) {
+	server := testserver.StartRedis(b)
+	limit := weir.PerDay(1_000_000_000).MustCompile()
+	for name, make := range map[string]func() remote.Store{
+		"redis":  func() remote.Store { return overRedis(b, server.Addr()) },
+		"memory": func() remote.Store { return storetest.Alone{Taker: memstore.New(memstore.Options{})} },
+	} {
+		for _, callers := range []int{1, 64} {
+			b.Run(fmt.Sprintf("%s/%d", name, callers), func(b *testing.B) {
+				taker := remote.New(make(), remote.Options{})
+				stop(b, taker)
+				var work sync.WaitGroup
+				b.ReportAllocs()
+				b.ResetTimer()
+				began := cpu()
+				for c := range callers {
+					work.Go(func() {
+						a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("k", c), Limit: limit, Cost: 1})
+						for range b.N / callers {
+							taker.Take(context.Background(), []*weir.Act{a})
+						}
+					})
+				}
+				work.Wait()
+				b.ReportMetric(float64((cpu()-began).Nanoseconds())/float64(b.N), "cpu-ns/op")
+			})
+		}
+	}
+}
+
+// BenchmarkNamed is what a take with an ID of its own costs.
+func BenchmarkNamed(b *testing.B) {
+	server := testserver.StartRedis(b)
+	limit := weir.PerDay(1_000_000_000).MustCompile()
+	for _, callers := range []int{1, 64} {
+		b.Run(fmt.Sprint(callers), func(b *testing.B) {
+			taker := remote.New(overRedis(b, server.Addr()), remote.Options{})
+			stop(b, taker)
+			var work sync.WaitGroup
+			b.ReportAllocs()
+			b.ResetTimer()
+			began := cpu()
+			for c := range callers {
+				work.Go(func() {
+					a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("k", c), Limit: limit, Cost: 1})
+					for i := range b.N / callers {
+						a.ID = fmt.Sprint(b.N, c, i)
+						taker.Take(context.Background(), []*weir.Act{a})
+					}
+				})
+			}
+			work.Wait()
+			b.ReportMetric(float64((cpu()-began).Nanoseconds())/float64(b.N), "cpu-ns/op")
+		})
+	}
+}
+
+// BenchmarkInOutage is what a decision without the store costs.
+func BenchmarkInOutage(b *testing.B) {
+	for _, callers := range []int{1, 64} {
+		b.Run(fmt.Sprint(callers), func(b *testing.B) {
+			store := newFlaky(nil)
+			taker := wrap(b, store, remote.Options{})
+			limit := weir.PerDay(1_000_000_000).MustCompile()
+			openUp(b, taker, store, weir.ErrNotApplied)
+			var work sync.WaitGroup
+			b.ReportAllocs()
+			b.ResetTimer()
+			began := cpu()
+			for c := range callers {
+				work.Go(func() {
+					for i := range b.N / callers {
+						a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("k", c, i%16), Limit: limit, Cost: 1})
+						taker.Take(context.Background(), []*weir.Act{a})
+					}
+				})
+			}
+			work.Wait()
+			b.ReportMetric(float64((cpu()-began).Nanoseconds())/float64(b.N), "cpu-ns/op")
+		})
+	}
+}
