@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/calls"
 	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/stack"
@@ -114,7 +115,7 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 		DenyCacheEntries: o.DenyCacheEntries, DenyCacheMaxAge: o.DenyCacheMaxAge,
 		Remote: remote.Options{
 			Patience: o.Timeout, Instances: o.Instances, Policy: o.policy(),
-			Calls: remote.CallOptions{Silence: max(remote.DefaultSilence, o.Timeout/5)},
+			Calls: calls.Options{Silence: max(calls.DefaultSilence, o.Timeout/5)},
 		},
 	})}, nil
 }

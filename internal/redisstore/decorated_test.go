@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/calls"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/stack"
 	"github.com/weirlimit/weir/internal/storetest"
@@ -20,7 +21,7 @@ const unhurried = time.Minute
 // underFallback is a store whose absence would be noticed.
 func underFallback(t testing.TB, store weir.Taker, clock *storetest.Clock) weir.Taker {
 	t.Helper()
-	taker := remote.New(store.(remote.Store), remote.Options{Now: clock.Now, Patience: unhurried})
+	taker := remote.New(store.(calls.Store), remote.Options{Now: clock.Now, Patience: unhurried})
 	t.Cleanup(func() { stopped(t, taker.Stop) })
 	return taker
 }
@@ -34,7 +35,7 @@ func underAll(t testing.TB, store weir.Taker, clock *storetest.Clock) weir.Taker
 			return weir.KeyLimit{MaxKeys: 10_000_000, Overflow: "overflow"}
 		},
 		Leased: func(*weir.Limit) bool { return false },
-		Remote: remote.Options{Patience: unhurried, Calls: remote.CallOptions{Silence: unhurried}},
+		Remote: remote.Options{Patience: unhurried, Calls: calls.Options{Silence: unhurried}},
 	})
 	s.Start()
 	t.Cleanup(func() { stopped(t, s.Stop) })

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/calls"
 	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/testserver"
@@ -18,7 +19,7 @@ import (
 
 // overRedis is a store in Redis as a server has it: acts that wait leave together,
 // and the client neither retries nor waits longer than it is told.
-func overRedis(t testing.TB, address string) remote.Store {
+func overRedis(t testing.TB, address string) calls.Store {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{
 		Addr: address, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true,

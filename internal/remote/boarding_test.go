@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/calls"
 	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/storetest"
@@ -84,7 +85,7 @@ func inVirtualTime(test func(*testing.T)) func(*testing.T) {
 // overPicky is a Layer over calls of a picky store, which is unreachable after some silence.
 func overPicky(t *testing.T, store *picky, silence time.Duration, o remote.Options) *remote.Remote {
 	t.Helper()
-	o.Calls = remote.CallOptions{Silence: silence, Late: time.Hour, Responsive: responsive}
+	o.Calls = calls.Options{Silence: silence, Late: time.Hour, Responsive: responsive}
 	return wrap(t, store, o)
 }
 

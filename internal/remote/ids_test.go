@@ -14,6 +14,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/calls"
 	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/storetest"
@@ -353,7 +354,7 @@ func acrossInstances(t *testing.T, beats bool, policy remote.Policy) {
 	at := func(bad bool) *remote.Remote {
 		return wrap(t, &link{store: store, bad: bad, steady: beats}, remote.Options{
 			Policy: func(*weir.Charge) remote.Policy { return policy }, Now: time.Now,
-			Calls: remote.CallOptions{MaxLanes: 256, Responsive: responsive},
+			Calls: calls.Options{MaxLanes: 256, Responsive: responsive},
 		})
 	}
 	a, b := at(true), at(false)

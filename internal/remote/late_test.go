@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/calls"
 	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/storetest"
@@ -21,7 +22,7 @@ type latecomer struct {
 	weir.Taker
 	mu   sync.Mutex // guards what follows
 	late bool
-	held []*remote.LateAct
+	held []*storetest.LateAct
 }
 
 func newLatecomer(clock *storetest.Clock) *latecomer {
@@ -37,7 +38,7 @@ func (l *latecomer) Take(ctx context.Context, acts []*weir.Act) {
 		return
 	}
 	for _, a := range acts {
-		h := remote.NewLateAct(a)
+		h := storetest.NewLateAct(a)
 		l.mu.Lock()
 		l.held = append(l.held, h)
 		l.mu.Unlock()
@@ -137,7 +138,7 @@ func settles(t *testing.T, algorithm weir.Algorithm, id string, told telling, th
 	clock := storetest.NewClock()
 	store := newLatecomer(clock)
 	taker := wrap(t, store, remote.Options{
-		Calls: remote.CallOptions{Responsive: responsive},
+		Calls: calls.Options{Responsive: responsive},
 		Now:   clock.Now, Policy: func(*weir.Charge) remote.Policy { return told.policy }, Instances: func() int { return told.instances },
 	})
 	l := weir.Limit{Algorithm: algorithm, Count: capacity, Period: 24 * time.Hour}
@@ -212,7 +213,7 @@ func TestLateRecordsAndParts(t *testing.T) {
 		t.Run(there.name, inVirtualTime(func(t *testing.T) {
 			clock := storetest.NewClock()
 			store := newLatecomer(clock)
-			taker := wrap(t, store, remote.Options{Now: clock.Now, Calls: remote.CallOptions{Responsive: responsive}})
+			taker := wrap(t, store, remote.Options{Now: clock.Now, Calls: calls.Options{Responsive: responsive}})
 			limit := weir.PerDay(100).MustCompile()
 			store.hold()
 			record := storetest.NewAct(weir.Charge{Key: "recorded", Limit: limit, Cost: 4})

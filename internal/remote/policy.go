@@ -9,6 +9,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/calls"
 	"github.com/weirlimit/weir/internal/outage"
 )
 
@@ -26,7 +27,7 @@ func (r *Remote) decide(a *weir.Act, left, mayAsk bool) bool {
 	var late acts.Pending
 	r.book.lock()
 	e := r.book.granted(a, r.now())
-	if mayAsk && notApplied(reason) && !left && e == nil && !errors.Is(reason, ErrFull) && r.calls.Reachable(a) {
+	if mayAsk && notApplied(reason) && !left && e == nil && !errors.Is(reason, calls.ErrFull) && r.calls.Reachable(a) {
 		r.book.unlock()
 		a.Err = nil
 		return false

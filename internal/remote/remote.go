@@ -2,12 +2,6 @@
 // callers to the store in few calls, judges which of its nodes are reachable, answers for the
 // store where it reached no decision, and makes the store agree afterwards.
 //
-// Acts that wait for the store are sent in one call, a batch. Each is decided separately,
-// in the order of arrival. If a caller finds its lane idle, its acts are sent at once.
-// Callers that arrive while a call is in flight wait for it to return. No timer gathers
-// them, so batches grow only with the load. A batch is sent when the callers of the
-// previous one have run again, so that it includes their next acts.
-//
 // A caller waits as long as its context lasts, at most [Options.Patience]. The call goes on
 // without it: its acts are copies, and [acts.Pending] delivers the late reply.
 //
@@ -27,6 +21,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/calls"
 	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/internal/memstore"
 )
@@ -71,7 +66,7 @@ type Options struct {
 	// with earlier answers, so that caches can forget it. Nil: not called.
 	Reconciled func(*weir.Charge)
 	// Calls are the settings of the calls of the store.
-	Calls CallOptions
+	Calls calls.Options
 	// MaxKeys bounds the keys whose last known state is remembered and, separately, the
 	// keys, IDs and refunds that are outstanding. Beyond it, limits still hold by whole
 	// local shares, but nothing is reconciled. A key takes 48 bytes, about 300 while
@@ -124,7 +119,7 @@ type Options struct {
 // lost counts as made.
 type Remote struct {
 	Options
-	calls     *Calls
+	calls     *calls.Lanes
 	deadlines *deadline.Group // of calls that end after Patience
 	now       func() int64    // µs
 
@@ -139,7 +134,7 @@ type Remote struct {
 
 // New returns a Remote that asks a store, which has to return when its context ends. It
 // starts nothing.
-func New(store Store, o Options) *Remote {
+func New(store calls.Store, o Options) *Remote {
 	o.Patience = cmp.Or(max(o.Patience, 0), DefaultPatience)
 	o.MaxKeys = cmp.Or(max(o.MaxKeys, 0), DefaultMaxKeys)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
@@ -158,9 +153,9 @@ func New(store Store, o Options) *Remote {
 		book:       newBook(o.MaxKeys),
 		reconciler: newReconciler(),
 	}
+	o.Calls.OnReply = r.learn
 	o.Calls.Logger = cmp.Or(o.Calls.Logger, o.Logger)
-	r.calls = NewCalls(store, o.Calls)
-	r.calls.onReply = r.learn
+	r.calls = calls.New(store, o.Calls)
 	r.local = memstore.New(memstore.Options{
 		MaxBytes: maxLocalBytes, Now: func() time.Time { return time.UnixMicro(r.now()) }, Logger: o.Logger,
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/calls"
 	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/outage"
 	"github.com/weirlimit/weir/internal/remote"
@@ -48,8 +49,8 @@ func wrap(t testing.TB, next weir.Taker, o remote.Options) *remote.Remote {
 }
 
 // store is a Taker as a store elsewhere.
-func store(t weir.Taker) remote.Store {
-	if s, is := t.(remote.Store); is {
+func store(t weir.Taker) calls.Store {
+	if s, is := t.(calls.Store); is {
 		return s
 	}
 	return storetest.Alone{Taker: t}
@@ -606,7 +607,7 @@ func TestReconcilingLeavesTheStoreItsTime(t *testing.T) {
 			}
 			store.Take(ctx, all)
 		})
-		taker := wrap(t, slow, remote.Options{Calls: remote.CallOptions{Responsive: responsive}})
+		taker := wrap(t, slow, remote.Options{Calls: calls.Options{Responsive: responsive}})
 		openUp(t, taker, store, weir.ErrNotApplied)
 		for i := range 1000 {
 			take(taker, weir.Charge{Key: fmt.Sprint(i), Limit: perHour, Cost: 1})

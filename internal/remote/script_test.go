@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/calls"
 	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/outage"
 	"github.com/weirlimit/weir/internal/remote"
@@ -576,7 +577,7 @@ func (s *script) run(seed uint64, instances int, length time.Duration) {
 		w := &wire{s: s, moods: map[string]int{}, since: map[string]time.Time{}}
 		s.wires = append(s.wires, w)
 		s.fleet = append(s.fleet, wrap(s.t, w, remote.Options{
-			Now: time.Now, Instances: func() int { return instances }, Calls: remote.CallOptions{Responsive: responsive},
+			Now: time.Now, Instances: func() int { return instances }, Calls: calls.Options{Responsive: responsive},
 		}))
 	}
 	var work sync.WaitGroup

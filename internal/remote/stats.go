@@ -6,13 +6,14 @@ import (
 	"sync/atomic"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/calls"
 	"github.com/weirlimit/weir/internal/outage"
 )
 
 // Stats are counts since the Remote was created.
 type Stats struct {
 	// Calls counts the calls of the store.
-	Calls CallStats
+	Calls calls.Stats
 	// Local, Allowed, Denied and Errors count the acts decided by each policy.
 	Local, Allowed, Denied, Errors int64
 	// Deadline, Silence and Refusal count them by cause: the call's time had passed, the

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/calls"
 	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/storetest"
@@ -25,9 +26,9 @@ func cpu() time.Duration {
 func BenchmarkCallers(b *testing.B) {
 	server := testserver.StartRedis(b)
 	limit := weir.PerDay(1_000_000_000).MustCompile()
-	for name, make := range map[string]func() remote.Store{
-		"redis":  func() remote.Store { return overRedis(b, server.Addr()) },
-		"memory": func() remote.Store { return storetest.Alone{Taker: memstore.New(memstore.Options{})} },
+	for name, make := range map[string]func() calls.Store{
+		"redis":  func() calls.Store { return overRedis(b, server.Addr()) },
+		"memory": func() calls.Store { return storetest.Alone{Taker: memstore.New(memstore.Options{})} },
 	} {
 		for _, callers := range []int{1, 64} {
 			b.Run(fmt.Sprintf("%s/%d", name, callers), func(b *testing.B) {

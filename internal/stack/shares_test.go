@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/calls"
 	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/stack"
@@ -30,7 +31,7 @@ func TestShares(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stacks[i] = stack.New(store, stack.Options{Remote: remote.Options{Patience: patience, Calls: remote.CallOptions{Silence: patience}}})
+		stacks[i] = stack.New(store, stack.Options{Remote: remote.Options{Patience: patience, Calls: calls.Options{Silence: patience}}})
 		t.Cleanup(func() { _ = stacks[i].Stop(context.Background()) })
 	}
 	shares, err := weir.Shares{

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/calls"
 	"github.com/weirlimit/weir/internal/layer/denycache"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
 	"github.com/weirlimit/weir/internal/layer/lease"
@@ -52,7 +53,7 @@ type Stack struct {
 //   - remote, which owns the calls of a store on other machines.
 func New(store weir.Taker, o Options) *Stack {
 	s := &Stack{top: store}
-	if elsewhere, is := store.(remote.Store); is {
+	if elsewhere, is := store.(calls.Store); is {
 		// The deny cache above must not refuse what was refunded.
 		o.Remote.Reconciled = func(c *weir.Charge) { s.forget(c.Key) }
 		o.Remote.Logger, o.Remote.Now = o.Logger, o.Now

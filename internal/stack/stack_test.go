@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/calls"
 	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/internal/remote"
@@ -27,7 +28,7 @@ func TestStack(t *testing.T) {
 		return stack.New(storetest.Alone{Taker: memory(t, clock)}, stack.Options{
 			Now: clock.Now, DenyCacheEntries: -1, // its decisions are tested in package denycache
 			// A goroutine of a busy machine may not run for a quarter of a second.
-			Remote: remote.Options{Patience: time.Minute, Calls: remote.CallOptions{Silence: time.Minute}},
+			Remote: remote.Options{Patience: time.Minute, Calls: calls.Options{Silence: time.Minute}},
 		})
 	})
 }

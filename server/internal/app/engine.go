@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/calls"
 	"github.com/weirlimit/weir/internal/layer/observe"
 	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/remote"
@@ -44,7 +45,7 @@ func newEngine(o *Options, s *store.Store, current func() *rules.Set, t *telemet
 		Logger:           o.Logger,
 		Remote: remote.Options{
 			Policy: e.policy(), Patience: o.Fallback.StoreTimeout, Instances: e.instances,
-			Calls: remote.CallOptions{Silence: o.Fallback.StoreSilence},
+			Calls: calls.Options{Silence: o.Fallback.StoreSilence},
 		},
 	}
 	taker := s.Taker
@@ -52,7 +53,7 @@ func newEngine(o *Options, s *store.Store, current func() *rules.Set, t *telemet
 		taker = o.wrapStore(taker)
 	}
 	observer := t.metrics.Store()
-	if _, isRemote := taker.(remote.Store); isRemote {
+	if _, isRemote := taker.(calls.Store); isRemote {
 		layers.Remote.Calls.Called = func(acts []*weir.Act, took time.Duration) {
 			observer.Observe(&observe.Call{Acts: acts, Took: took})
 		}

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/remote"
+	"github.com/weirlimit/weir/internal/calls"
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
@@ -204,7 +204,7 @@ func TestGatheredExactly(t *testing.T) {
 
 // A held store decides once it may.
 type held struct {
-	remote.Store
+	calls.Store
 	may chan struct{}
 }
 
@@ -220,7 +220,7 @@ func TestGatheredDeadlines(t *testing.T) {
 	h := held{may: make(chan struct{})}
 	app := start(t, Options{
 		Store: testserver.StartRedis(t).URL(), Config: rulesFor(t, gatherRules),
-		wrapStore: func(t weir.Taker) weir.Taker { h.Store = t.(remote.Store); return h },
+		wrapStore: func(t weir.Taker) weir.Taker { h.Store = t.(calls.Store); return h },
 	})
 	p := newPipeline(t, app)
 	short := map[uint32]bool{}

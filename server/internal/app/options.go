@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/clientip"
+	"github.com/weirlimit/weir/internal/calls"
 	"github.com/weirlimit/weir/internal/ratelimitheader"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/server/internal/config"
@@ -22,7 +23,7 @@ const (
 	DefaultGRPC         = "127.0.0.1:8081"
 	DefaultAdmin        = "127.0.0.1:6070"
 	DefaultStoreTimeout = remote.DefaultPatience
-	DefaultStoreSilence = remote.DefaultSilence
+	DefaultStoreSilence = calls.DefaultSilence
 	DefaultMetricsPath  = "/metrics"
 	// Off is the address of a listener that does not exist.
 	Off = "off"

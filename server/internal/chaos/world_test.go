@@ -18,6 +18,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/calls"
 	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/stack"
@@ -95,7 +96,7 @@ func newWorld(t *testing.T, m makeup) *world {
 		// A layer that settles gives back what its callers got an error for: their acts
 		// are made and unmade, which is not one sequence.
 		all := stopped(t, weir.Taker(stack.New(raw, stack.Options{Remote: remote.Options{Policy: erring}})))
-		plain := stopped(t, weir.Taker(remote.NewCalls(raw, remote.CallOptions{Silence: time.Minute})))
+		plain := stopped(t, weir.Taker(calls.New(raw, calls.Options{Silence: time.Minute})))
 		if m.over != nil {
 			all, plain = stopped(t, m.over(all, raw)), stopped(t, m.over(plain, raw))
 		}

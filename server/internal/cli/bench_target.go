@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/calls"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/stack"
 	"github.com/weirlimit/weir/server/internal/loadtest"
@@ -196,7 +197,7 @@ func (a *benchAim) openStore() (*benchTarget, error) {
 		// taken for an outage.
 		taker = stack.New(taker, stack.Options{DenyCacheEntries: -1, Remote: remote.Options{
 			Policy: func(*weir.Charge) remote.Policy { return remote.Error },
-			Calls:  remote.CallOptions{Silence: time.Second},
+			Calls:  calls.Options{Silence: time.Second},
 		}})
 	}
 	limiter, err := weir.NewLimiter(taker, "test", limit)

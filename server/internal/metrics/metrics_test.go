@@ -25,6 +25,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/calls"
 	"github.com/weirlimit/weir/internal/layer/denycache"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
 	"github.com/weirlimit/weir/internal/layer/lease"
@@ -285,7 +286,7 @@ func watched() metrics.Sources {
 		Memory: func() memstore.Stats { return memstore.Stats{Keys: 3} },
 		Redis:  func() metrics.Redis { return metrics.Redis{Foreign: 4} },
 		Remote: func() remote.Stats {
-			return remote.Stats{Calls: remote.CallStats{Largest: 5, Unreachable: 1}}
+			return remote.Stats{Calls: calls.Stats{Largest: 5, Unreachable: 1}}
 		},
 		DenyCache: func() denycache.Stats { return denycache.Stats{Hits: 6} },
 		Lease:     func() lease.Stats { return lease.Stats{Left: 7} },

@@ -1,9 +1,7 @@
-package remote
+package calls
 
-import ()
-
-// CallStats are counts since the start, and how many acts wait now.
-type CallStats struct {
+// Stats are counts since the start, and how many acts wait now.
+type Stats struct {
 	// Batches is how many calls of the wrapped Taker there were, Acts how many
 	// acts they carried.
 	Batches, Acts int64
@@ -28,8 +26,8 @@ type CallStats struct {
 }
 
 // Stats returns the counts of all lanes.
-func (c *Calls) Stats() CallStats {
-	sum := CallStats{Late: c.late.Load(), Outages: c.watch.Outages(), Unreachable: int64(len(c.Outages()))}
+func (c *Lanes) Stats() Stats {
+	sum := Stats{Late: c.late.Load(), Outages: c.watch.Outages(), Unreachable: int64(len(c.Outages()))}
 	c.each(func(n *node) {
 		n.mu.Lock()
 		sum.InFlight += int64(len(n.inFlight))
@@ -48,7 +46,7 @@ func (c *Calls) Stats() CallStats {
 	return sum
 }
 
-func (l *lane) snapshot() CallStats {
+func (l *lane) snapshot() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.stats
@@ -57,7 +55,7 @@ func (l *lane) snapshot() CallStats {
 }
 
 // count counts a call of the wrapped Taker.
-func (s *CallStats) count(acts int) {
+func (s *Stats) count(acts int) {
 	s.Batches++
 	s.Acts += int64(acts)
 	s.Largest = max(s.Largest, int64(acts))

@@ -1,4 +1,4 @@
-package remote
+package storetest
 
 import (
 	"runtime"
@@ -22,9 +22,13 @@ func NewLateAct(a *weir.Act) *LateAct {
 	return l
 }
 
+// Error implements error.
 func (*LateAct) Error() string { return "late" }
+
+// Unwrap returns the class.
 func (*LateAct) Unwrap() error { return weir.ErrAmbiguous }
 
+// Then implements [acts.Pending].
 func (l *LateAct) Then(f func(*weir.Act)) {
 	l.mu.Lock()
 	if !l.landed {

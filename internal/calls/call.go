@@ -1,4 +1,4 @@
-package remote
+package calls
 
 import (
 	"context"
@@ -11,19 +11,19 @@ import (
 )
 
 // free takes the lane from a batch and has the batches that wait sent.
-func (c *Calls) free(b *batch) {
+func (c *Lanes) free(b *batch) {
 	if b.lane.free(b) {
 		c.start(b.lane)
 	}
 }
 
-func (c *Calls) start(l *lane) {
+func (c *Lanes) start(l *lane) {
 	c.work.Add(1)
 	go c.run(l)
 }
 
 // run sends the batches of a lane, until none waits or a batch has lost the lane.
-func (c *Calls) run(l *lane) {
+func (c *Lanes) run(l *lane) {
 	defer c.work.Add(-1)
 	for b := l.next(); b != nil; b = l.next() {
 		c.call(c.ends.Context(b.values()), b)
@@ -41,7 +41,7 @@ func (c *Calls) run(l *lane) {
 // call calls the store with a batch and answers its callers, however the call ends. If
 // the call ends before the reply comes, the batch keeps its lane until the reply comes or
 // the batch is late, so that later ones do not overtake it.
-func (c *Calls) call(ctx context.Context, b *batch) {
+func (c *Lanes) call(ctx context.Context, b *batch) {
 	c.work.Add(1)
 	returned := false
 	defer func() {
@@ -76,7 +76,7 @@ func (c *Calls) call(ctx context.Context, b *batch) {
 }
 
 // take calls the store.
-func (c *Calls) take(ctx context.Context, acts []*weir.Act) {
+func (c *Lanes) take(ctx context.Context, acts []*weir.Act) {
 	if c.Called == nil {
 		c.store.Take(ctx, acts)
 		return
@@ -102,18 +102,18 @@ func pendingOf(of []*weir.Act) []acts.Pending {
 	return all
 }
 
-// report calls onReply, and returns the value of its panic for the
+// report calls OnReply, and returns the value of its panic for the
 // callers.
-func (c *Calls) report(acts []*weir.Act) (panicked any) {
-	if c.onReply != nil {
+func (c *Lanes) report(acts []*weir.Act) (panicked any) {
+	if c.OnReply != nil {
 		defer func() { panicked = recover() }()
-		c.onReply(acts)
+		c.OnReply(acts)
 	}
 	return panicked
 }
 
 // finish ends a call whose reply has come or never will.
-func (c *Calls) finish(b *batch, panicked any) {
+func (c *Lanes) finish(b *batch, panicked any) {
 	defer c.work.Add(-1)
 	if cause := c.report(b.acts); panicked == nil {
 		panicked = cause

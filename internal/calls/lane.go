@@ -1,4 +1,4 @@
-package remote
+package calls
 
 import (
 	"context"
@@ -199,7 +199,7 @@ type lane struct {
 	current *batch // the batch that keeps the lane
 	queue   []*batch
 	waiting int // acts in the queue
-	stats   CallStats
+	stats   Stats
 
 	_ [64]byte // the next lane's callers work on another cache line
 }

@@ -1,4 +1,4 @@
-package remote
+package calls
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 // A ticket is a caller's part of a batch. It has copies of the caller's acts, because the
 // caller may leave first.
 type ticket struct {
-	calls  *Calls
+	calls  *Lanes
 	ctx    context.Context
 	shared context.Context // what ends ctx, see [deadline.Apart]
 	caller context.Context
@@ -35,7 +35,7 @@ type ticket struct {
 // Both may be nil.
 type ends struct{ shared, caller <-chan struct{} }
 
-func (c *Calls) ticket(ctx context.Context, l *lane, acts []*weir.Act) *ticket {
+func (c *Lanes) ticket(ctx context.Context, l *lane, acts []*weir.Act) *ticket {
 	t := tickets.Get().(*ticket)
 	t.calls, t.ctx, t.lane, t.acts = c, ctx, l, acts
 	if t.shared, t.caller = deadline.Apart(ctx); t.shared != nil {
@@ -157,7 +157,7 @@ func (t *ticket) collect() {
 
 // leave answers the caller without the reply, unless the reply has just arrived. The
 // batch continues with the copies. If an outage answered the caller, it has to ask for
-// the reply: since then [Calls.Left] did not know of it, and other callers may have
+// the reply: since then [Lanes.Left] did not know of it, and other callers may have
 // been granted the same units.
 func (t *ticket) leave(cause error) {
 	t.lane.abandoned(len(t.acts))

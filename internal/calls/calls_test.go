@@ -1,4 +1,4 @@
-package remote
+package calls
 
 import (
 	"context"
@@ -84,20 +84,20 @@ func (g *gate) calls() []int {
 	return g.seen
 }
 
-// A road is Calls of one lane with a gate in front of a store.
+// A road is one lane with a gate in front of a store.
 type road struct {
-	*Calls
+	*Lanes
 	gate *gate
 	mu   sync.Mutex // one jam at a time
 }
 
-func newRoad(next weir.Taker, o CallOptions) *road {
+func newRoad(next weir.Taker, o Options) *road {
 	g := newGate(next)
 	if o.Silence == 0 {
 		// A gate keeps calls for as long as a test likes.
 		o.Silence, o.Late = time.Hour, time.Hour
 	}
-	return &road{Calls: NewCalls(storetest.Alone{Taker: g}, o), gate: g}
+	return &road{Lanes: New(storetest.Alone{Taker: g}, o), gate: g}
 }
 
 func act(key string, cost int64) *weir.Act {
@@ -108,7 +108,7 @@ func act(key string, cost int64) *weir.Act {
 // returns once the call that did it is back.
 func (r *road) block() (open func()) {
 	var blocking sync.WaitGroup
-	blocking.Go(func() { r.Calls.Take(context.Background(), []*weir.Act{act(gateKey, 0)}) })
+	blocking.Go(func() { r.Lanes.Take(context.Background(), []*weir.Act{act(gateKey, 0)}) })
 	<-r.gate.in
 	return func() {
 		r.gate.out <- struct{}{}
@@ -130,7 +130,7 @@ func (r *road) jam(ctx context.Context, calls ...[]*weir.Act) {
 	var callers sync.WaitGroup
 	waiting := int64(0)
 	for _, acts := range calls {
-		callers.Go(func() { r.Calls.Take(ctx, acts) })
+		callers.Go(func() { r.Lanes.Take(ctx, acts) })
 		waiting += int64(len(acts))
 		r.until(waiting)
 	}
@@ -163,19 +163,19 @@ func (j jammed) Take(_ context.Context, acts []*weir.Act) {
 // kinds are the ways through a Coalescer, over a store.
 var kinds = map[string]func(weir.Taker) weir.Taker{
 	"alone": func(next weir.Taker) weir.Taker {
-		return NewCalls(storetest.Alone{Taker: next}, CallOptions{Silence: time.Hour})
+		return New(storetest.Alone{Taker: next}, Options{Silence: time.Hour})
 	},
 	"split": func(next weir.Taker) weir.Taker {
-		return NewCalls(spread{storetest.Alone{Taker: next}, 3}, CallOptions{Silence: time.Hour})
+		return New(spread{storetest.Alone{Taker: next}, 3}, Options{Silence: time.Hour})
 	},
 	"together": func(next weir.Taker) weir.Taker {
-		return jammed{newRoad(next, CallOptions{}), false}
+		return jammed{newRoad(next, Options{}), false}
 	},
 	"together, in copies": func(next weir.Taker) weir.Taker {
-		return jammed{newRoad(next, CallOptions{}), true}
+		return jammed{newRoad(next, Options{}), true}
 	},
 	"in small batches": func(next weir.Taker) weir.Taker {
-		return jammed{newRoad(next, CallOptions{MaxBatch: 2}), true}
+		return jammed{newRoad(next, Options{MaxBatch: 2}), true}
 	},
 }
 
@@ -197,7 +197,7 @@ func TestTwins(t *testing.T) {
 
 func TestCallsTravelTogether(t *testing.T) {
 	t.Parallel()
-	r := newRoad(memstore.New(memstore.Options{}), CallOptions{})
+	r := newRoad(memstore.New(memstore.Options{}), Options{})
 	var calls [][]*weir.Act
 	for range 150 {
 		calls = append(calls, []*weir.Act{act("hot", 1)})
@@ -220,14 +220,14 @@ func TestCallsTravelTogether(t *testing.T) {
 	if got := r.gate.calls(); len(got) != 1 || got[0] != 153 || r.gate.deadlines != 1 {
 		t.Errorf("calls of the store: %v, %d with a deadline", got, r.gate.deadlines)
 	}
-	if s, want := r.Stats(), (CallStats{Batches: 2, Acts: 154, Largest: 153}); s != want {
+	if s, want := r.Stats(), (Stats{Batches: 2, Acts: 154, Largest: 153}); s != want {
 		t.Errorf("stats %+v, want %+v", s, want)
 	}
 }
 
 func TestBatchesAreBounded(t *testing.T) {
 	t.Parallel()
-	r := newRoad(memstore.New(memstore.Options{}), CallOptions{MaxBatch: 4})
+	r := newRoad(memstore.New(memstore.Options{}), Options{MaxBatch: 4})
 	var calls [][]*weir.Act
 	for _, n := range []int{1, 2, 2, 9, 1, 3, 1} {
 		acts := make([]*weir.Act, n)
@@ -252,13 +252,13 @@ func TestNobodyIsLeftBehind(t *testing.T) {
 	t.Parallel()
 	callers, each := 16*runtime.GOMAXPROCS(0), 200
 	distant := acts.TakerFunc(func(context.Context, []*weir.Act) { time.Sleep(time.Microsecond) })
-	r := newRoad(distant, CallOptions{MaxBatch: 2 * callers})
+	r := newRoad(distant, Options{MaxBatch: 2 * callers})
 	open := r.block()
 	var asking sync.WaitGroup
 	for i := range callers {
 		asking.Go(func() {
 			for range each {
-				r.Calls.Take(context.Background(), []*weir.Act{act(fmt.Sprint(i), 1)})
+				r.Lanes.Take(context.Background(), []*weir.Act{act(fmt.Sprint(i), 1)})
 			}
 		})
 	}
@@ -272,7 +272,7 @@ func TestNobodyIsLeftBehind(t *testing.T) {
 
 func TestFullLaneRefuses(t *testing.T) {
 	t.Parallel()
-	r := newRoad(memstore.New(memstore.Options{}), CallOptions{MaxWaiting: 3})
+	r := newRoad(memstore.New(memstore.Options{}), Options{MaxWaiting: 3})
 	open := r.block()
 	var callers sync.WaitGroup
 	first := []*weir.Act{act("k", 1), act("k", 1), act("k", 1), act("k", 1)}
@@ -296,7 +296,7 @@ func TestFullLaneRefuses(t *testing.T) {
 func TestLanesAreIndependent(t *testing.T) {
 	t.Parallel()
 	g := newGate(memstore.New(memstore.Options{}))
-	r := &road{Calls: NewCalls(spread{storetest.Alone{Taker: g}, 2}, CallOptions{MaxLanes: 2, Silence: time.Hour}), gate: g}
+	r := &road{Lanes: New(spread{storetest.Alone{Taker: g}, 2}, Options{MaxLanes: 2, Silence: time.Hour}), gate: g}
 	lane := func(a *weir.Act) int { _, lane, _ := spread{lanes: 2}.Locate(a); return lane }
 	var here, there string
 	for _, key := range []string{"a", "b", "c", "d", "e", "f"} {
@@ -339,7 +339,7 @@ func TestLanesAreIndependent(t *testing.T) {
 // TestOrderWithinACall has a call of several lanes whose acts share a key.
 func TestOrderWithinACall(t *testing.T) {
 	t.Parallel()
-	c := NewCalls(spread{storetest.Alone{Taker: memstore.New(memstore.Options{})}, 16}, CallOptions{Silence: time.Hour})
+	c := New(spread{storetest.Alone{Taker: memstore.New(memstore.Options{})}, 16}, Options{Silence: time.Hour})
 	t.Cleanup(func() { _ = c.Stop(over) })
 	for range 100 {
 		all := []*weir.Act{
@@ -359,7 +359,7 @@ func TestOrderWithinACall(t *testing.T) {
 
 func TestNothingAndNobody(t *testing.T) {
 	t.Parallel()
-	c := NewCalls(storetest.Alone{Taker: memstore.New(memstore.Options{})}, CallOptions{MaxBatch: -1, MaxLanes: -1, MaxWaiting: -1, Timeout: -time.Second})
+	c := New(storetest.Alone{Taker: memstore.New(memstore.Options{})}, Options{MaxBatch: -1, MaxLanes: -1, MaxWaiting: -1, Timeout: -time.Second})
 	t.Cleanup(func() { _ = c.Stop(over) })
 	c.Take(context.Background(), nil)
 	a := &weir.Act{}
@@ -371,7 +371,7 @@ func TestNothingAndNobody(t *testing.T) {
 // TestLoneCallAddsLittle bounds what owning a lone call allocates: the batch, the
 // channel that wakes its caller and the context.
 func TestLoneCallAddsLittle(t *testing.T) {
-	c := NewCalls(storetest.Alone{Taker: nothing{}}, CallOptions{})
+	c := New(storetest.Alone{Taker: nothing{}}, Options{})
 	t.Cleanup(func() { _ = c.Stop(over) })
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -388,7 +388,7 @@ func (nothing) Take(context.Context, []*weir.Act) {}
 
 // BenchmarkIdleLane is what a lone call pays.
 func BenchmarkIdleLane(b *testing.B) {
-	c := NewCalls(storetest.Alone{Taker: nothing{}}, CallOptions{})
+	c := New(storetest.Alone{Taker: nothing{}}, Options{})
 	b.Cleanup(func() { _ = c.Stop(over) })
 	acts := []*weir.Act{act("k", 1)}
 	b.ReportAllocs()

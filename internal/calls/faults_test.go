@@ -1,4 +1,4 @@
-package remote
+package calls
 
 import (
 	"context"
@@ -26,7 +26,7 @@ func TestCancelledBeforeAllElse(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	r := newRoad(memstore.New(memstore.Options{}), CallOptions{})
+	r := newRoad(memstore.New(memstore.Options{}), Options{})
 	a := act("k", 1)
 	r.Take(ctx, []*weir.Act{a})
 	if !errors.Is(a.Err, weir.ErrNotApplied) || !errors.Is(a.Err, context.Canceled) || len(r.gate.calls()) != 0 {
@@ -37,7 +37,7 @@ func TestCancelledBeforeAllElse(t *testing.T) {
 // TestCancelledWhileWaiting cancels the middle one of three calls.
 func TestCancelledWhileWaiting(t *testing.T) {
 	t.Parallel()
-	r := newRoad(memstore.New(memstore.Options{}), CallOptions{})
+	r := newRoad(memstore.New(memstore.Options{}), Options{})
 	open := r.block()
 	ctx, cancel := context.WithCancel(context.Background())
 	acts := []*weir.Act{act("k", 1), act("k", 10), act("k", 1)}
@@ -72,7 +72,7 @@ func TestCancelledWhileWaiting(t *testing.T) {
 // TestAllCancelledWhileWaiting leaves a batch without acts behind.
 func TestAllCancelledWhileWaiting(t *testing.T) {
 	t.Parallel()
-	r := newRoad(memstore.New(memstore.Options{}), CallOptions{})
+	r := newRoad(memstore.New(memstore.Options{}), Options{})
 	open := r.block()
 	ctx, cancel := context.WithCancel(context.Background())
 	var caller sync.WaitGroup
@@ -114,7 +114,7 @@ func TestCallersWithOneEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRoad(memstore.New(memstore.Options{}), CallOptions{})
+			r := newRoad(memstore.New(memstore.Options{}), Options{})
 			open := r.block()
 			var callers sync.WaitGroup
 			join := func(ctx context.Context) (acts []*weir.Act) {
@@ -154,7 +154,7 @@ func TestCallersWithOneEnd(t *testing.T) {
 // its memory while it is.
 func TestCancelledUnderWay(t *testing.T) {
 	t.Parallel()
-	r := newRoad(memstore.New(memstore.Options{}), CallOptions{})
+	r := newRoad(memstore.New(memstore.Options{}), Options{})
 	entered, resume := make(chan struct{}), make(chan struct{})
 	r.gate.onTake = func(acts []*weir.Act) {
 		if len(acts) == 2 {
@@ -199,7 +199,7 @@ func TestBatchHasADeadline(t *testing.T) {
 			a.Err = fmt.Errorf("%w: %w", weir.ErrAmbiguous, ctx.Err())
 		}
 	})
-	r := newRoad(slow, CallOptions{Timeout: 20 * time.Millisecond})
+	r := newRoad(slow, Options{Timeout: 20 * time.Millisecond})
 	a := act("k", 1)
 	r.jam(context.Background(), []*weir.Act{a})
 	if !errors.Is(a.Err, weir.ErrAmbiguous) || !errors.Is(a.Err, context.DeadlineExceeded) {
@@ -214,7 +214,7 @@ func TestStoreThatDoesNotReturn(t *testing.T) {
 	for name, end := range map[string]func(){"panic": func() { panic("broken") }, "exit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRoad(memstore.New(memstore.Options{}), CallOptions{})
+			r := newRoad(memstore.New(memstore.Options{}), Options{})
 			r.gate.next = acts.TakerFunc(func(_ context.Context, acts []*weir.Act) {
 				if acts[0].Charges[0].Key == "bad" {
 					end()
@@ -311,7 +311,7 @@ func TestImpatientCallers(t *testing.T) {
 		}
 		memory.Take(ctx, acts)
 	})
-	c := NewCalls(spread{storetest.Alone{Taker: slow}, 3}, CallOptions{MaxBatch: 8, Silence: time.Hour})
+	c := New(spread{storetest.Alone{Taker: slow}, 3}, Options{MaxBatch: 8, Silence: time.Hour})
 	t.Cleanup(func() { _ = c.Stop(over) })
 	books := make([]ledger, 5)
 	var callers sync.WaitGroup
@@ -348,7 +348,7 @@ func impatient(ctx context.Context, c weir.Taker, books []ledger) {
 
 // drained waits until nothing is under way in any lane: whatever is asked there
 // comes after it.
-func drained(c *Calls) {
+func drained(c *Lanes) {
 	for i := range 64 {
 		c.Take(context.Background(), []*weir.Act{storetest.NewAct(weir.Charge{Key: fmt.Sprint("drain ", i), Limit: everlasting})})
 	}
@@ -368,7 +368,7 @@ func TestGrantsExactly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := NewCalls(store, CallOptions{Timeout: time.Minute, Silence: time.Hour})
+		c := New(store, Options{Timeout: time.Minute, Silence: time.Hour})
 		t.Cleanup(func() { _ = c.Stop(over) })
 		for range 32 {
 			callers.Go(func() {

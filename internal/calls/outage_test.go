@@ -1,4 +1,4 @@
-package remote
+package calls
 
 import (
 	"context"
@@ -100,10 +100,10 @@ func (h *hanging) stop(t *testing.T, node string) (goOn func()) {
 	return goOn
 }
 
-func hang(t *testing.T, o CallOptions) (*hanging, *Calls) {
+func hang(t *testing.T, o Options) (*hanging, *Lanes) {
 	t.Helper()
 	h := newHanging()
-	c := NewCalls(h, o)
+	c := New(h, o)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
@@ -129,7 +129,7 @@ func ask(c weir.Taker, acts ...*weir.Act) (done chan struct{}) {
 // the end.
 func TestOutage(t *testing.T) {
 	t.Parallel()
-	h, c := hang(t, CallOptions{Silence: 20 * time.Millisecond, Late: time.Hour})
+	h, c := hang(t, Options{Silence: 20 * time.Millisecond, Late: time.Hour})
 	goOn := h.stop(t, "bad")
 	left, waits := act("bad:k", 1), act("bad:k", 10)
 	first := ask(c, left)
@@ -181,7 +181,7 @@ func TestTimesOfAnOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newHanging()
-		c := NewCalls(h, CallOptions{Responsive: func() bool { return true }})
+		c := New(h, Options{Responsive: func() bool { return true }})
 		answered := func(a *weir.Act) time.Duration {
 			began := time.Now()
 			<-ask(c, a)
@@ -214,7 +214,7 @@ func TestTimesOfAnOutage(t *testing.T) {
 // no lane from acts of two others.
 func TestOutageOfOneOfSeveral(t *testing.T) {
 	t.Parallel()
-	h, c := hang(t, CallOptions{Silence: 20 * time.Millisecond, Late: time.Hour})
+	h, c := hang(t, Options{Silence: 20 * time.Millisecond, Late: time.Hour})
 	h.stop(t, "bad")
 	of := func(a, b string) *weir.Act {
 		return storetest.NewAct(weir.Charge{Key: a, Limit: perDay, Cost: 1}, weir.Charge{Key: b, Limit: perDay, Cost: 1})
@@ -235,7 +235,7 @@ func TestOutageOfOneOfSeveral(t *testing.T) {
 // TestLateCallsFreeTheirLane, so many of them; their callers have the replies.
 func TestLateCallsFreeTheirLane(t *testing.T) {
 	t.Parallel()
-	h, c := hang(t, CallOptions{Silence: time.Hour, Late: 10 * time.Millisecond})
+	h, c := hang(t, Options{Silence: time.Hour, Late: 10 * time.Millisecond})
 	goOn := h.stop(t, "slow")
 	var all []chan struct{}
 	var acts []*weir.Act
@@ -269,7 +269,7 @@ func TestDeadConnectionsFreeTheirLane(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := halfDead{newHanging()}
-		c := NewCalls(h, CallOptions{Late: 10 * time.Millisecond, Responsive: func() bool { return true }})
+		c := New(h, Options{Late: 10 * time.Millisecond, Responsive: func() bool { return true }})
 		goOn, all := h.stop(t, "slow"), []chan struct{}(nil)
 		for range maxLate + 2 {
 			all = append(all, ask(c, act("slow:k", 1)))
@@ -296,7 +296,7 @@ func TestDeadConnectionsFreeTheirLane(t *testing.T) {
 func TestStopWaitsForLateReplies(t *testing.T) {
 	t.Parallel()
 	h := newHanging()
-	c := NewCalls(h, CallOptions{Silence: time.Hour})
+	c := New(h, Options{Silence: time.Hour})
 	goOn := h.stop(t, "n")
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
@@ -316,7 +316,7 @@ func TestStopWaitsForLateReplies(t *testing.T) {
 type piecemeal struct {
 	hanging
 	mu   sync.Mutex
-	late []*LateAct
+	late []*storetest.LateAct
 }
 
 // land lets the reply to one of them come, and be that of a store that grants.
@@ -332,7 +332,7 @@ func (p *piecemeal) Take(_ context.Context, acts []*weir.Act) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, a := range acts {
-		p.late = append(p.late, NewLateAct(a))
+		p.late = append(p.late, storetest.NewLateAct(a))
 	}
 }
 
@@ -341,7 +341,7 @@ func (p *piecemeal) Take(_ context.Context, acts []*weir.Act) {
 func TestEveryReplyOfACallIsAwaited(t *testing.T) {
 	t.Parallel()
 	p := &piecemeal{}
-	c := NewCalls(p, CallOptions{Silence: time.Hour})
+	c := New(p, Options{Silence: time.Hour})
 	acts := []*weir.Act{act("n:a", 1), act("n:b", 2), act("n:c", 3)}
 	done := ask(c, acts...)
 	testserver.Eventually(t, "in flight", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return len(p.late) == 3 })
@@ -369,7 +369,7 @@ func TestEveryReplyOfACallIsAwaited(t *testing.T) {
 func TestLateCallsAreNotOvertaken(t *testing.T) {
 	t.Parallel()
 	p := &piecemeal{}
-	c := NewCalls(p, CallOptions{Silence: time.Hour, Late: time.Hour})
+	c := New(p, Options{Silence: time.Hour, Late: time.Hour})
 	out := func() int { p.mu.Lock(); defer p.mu.Unlock(); return len(p.late) }
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()

@@ -1,4 +1,16 @@
-package remote
+// Package calls sends the acts of many callers to a store in few calls, and judges which
+// of its nodes are reachable. It knows how an act gets to a node and back, and nothing of what
+// an act without a reply is answered: that is package remote's.
+//
+// Acts that wait for the store are sent in one call, a batch. Each is decided separately,
+// in the order of arrival. If a caller finds its lane idle, its acts are sent at once.
+// Callers that arrive while a call is in flight wait for it to return. No timer gathers
+// them, so batches grow only with the load. A batch is sent when the callers of the
+// previous one have run again, so that it includes their next acts.
+//
+// A call goes on after its callers have left: its acts are copies, and [acts.Pending]
+// delivers the late reply.
+package calls
 
 import (
 	"cmp"
@@ -15,7 +27,7 @@ import (
 	"github.com/weirlimit/weir/internal/outage"
 )
 
-// The defaults of [CallOptions].
+// The defaults of [Options].
 const (
 	DefaultMaxBatch   = 256
 	DefaultMaxLanes   = 16
@@ -25,13 +37,13 @@ const (
 	DefaultLate       = 20 * time.Millisecond
 )
 
-// maxLate is how many late calls, see [CallOptions.Late], one node may have beside one in each
+// maxLate is how many late calls, see [Options.Late], one node may have beside one in each
 // lane. It bounds memory and connections.
 const maxLate = 8
 
-// CallOptions are the settings of a [Calls]. The zero value is a good one;
-// negative fields count as zero.
-type CallOptions struct {
+// Options are the settings of [Lanes]. The zero value is a good one; negative fields count
+// as zero.
+type Options struct {
 	// MaxBatch is how many acts of different callers are sent together; the acts of
 	// one caller always are. Zero: [DefaultMaxBatch].
 	MaxBatch int
@@ -56,6 +68,9 @@ type CallOptions struct {
 	// Called is called with the acts of each call of the store that has returned, and its
 	// duration, for metrics. Nil: not called.
 	Called func(acts []*weir.Act, took time.Duration)
+	// OnReply is called with the acts of each call whose reply has come or never will, before
+	// their callers are answered. It may read them until it returns. Nil: not called.
+	OnReply func(acts []*weir.Act)
 	// Logger receives a line when an outage begins and one when it ends. Nil: none.
 	Logger *slog.Logger
 }
@@ -84,33 +99,29 @@ type Store interface {
 // is [weir.ErrNotApplied].
 var ErrFull = fmt.Errorf("%w: too many calls wait for the store", weir.ErrNotApplied)
 
-// A Calls calls another Taker, for several callers at a time. It is safe for
-// concurrent use. Create it with NewCalls. It starts no goroutine before the first call, and
+// Lanes send acts to a store, for several callers at a time. They are safe for concurrent
+// use. Create them with New, which starts nothing. The first call starts a goroutine, and
 // Stop waits for calls in flight.
-type Calls struct {
-	CallOptions
+type Lanes struct {
+	Options
 	store  Store
 	direct bool // calls may wait on their callers' goroutines
 	watch  *outage.Watch
 	ends   *deadline.Group
 	nodes  sync.Map // of *node by name
 	first  atomic.Pointer[node]
-	// onReply is called with the acts of each call whose reply has come or never will, before
-	// their callers are answered and before Left leaves them out. It may read them until it
-	// returns. Nil: nothing is called.
-	onReply func(acts []*weir.Act)
-	work    atomic.Int64 // calls of the store, and goroutines that send batches
-	late    atomic.Int64 // replies that came after their callers had left
+	work   atomic.Int64 // calls of the store, and goroutines that send batches
+	late   atomic.Int64 // replies that came after their callers had left
 }
 
-// NewCalls returns the Calls of a store. It starts nothing.
-func NewCalls(store Store, o CallOptions) *Calls {
+// New returns the lanes of a store.
+func New(store Store, o Options) *Lanes {
 	o.MaxBatch = cmp.Or(max(o.MaxBatch, 0), DefaultMaxBatch)
 	o.MaxLanes = cmp.Or(max(o.MaxLanes, 0), DefaultMaxLanes)
 	o.MaxWaiting = cmp.Or(max(o.MaxWaiting, 0), DefaultMaxWaiting)
 	o.Timeout = cmp.Or(max(o.Timeout, 0), DefaultTimeout)
 	o.Late = cmp.Or(max(o.Late, 0), DefaultLate)
-	c := &Calls{CallOptions: o, store: store, direct: store.Keeps(), ends: deadline.NewGroup(o.Timeout)}
+	c := &Lanes{Options: o, store: store, direct: store.Keeps(), ends: deadline.NewGroup(o.Timeout)}
 	c.watch = outage.New(outage.Options{
 		Silence: o.Silence, Responsive: o.Responsive, Probe: c.probe, OnTick: c.tick, Logger: o.Logger,
 	})
@@ -118,7 +129,7 @@ func NewCalls(store Store, o CallOptions) *Calls {
 }
 
 // probe has a node write something. A store that panics fails its probe.
-func (c *Calls) probe(ctx context.Context, node string) (err error) {
+func (c *Lanes) probe(ctx context.Context, node string) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			err = fmt.Errorf("weir: probe: %w: the store panicked: %v", weir.ErrAmbiguous, cause)
@@ -139,7 +150,7 @@ func (c *Calls) probe(ctx context.Context, node string) (err error) {
 //
 // Acts of different lanes are sent in different calls, at different instants, unless
 // they have a key in common.
-func (c *Calls) Take(ctx context.Context, acts []*weir.Act) {
+func (c *Lanes) Take(ctx context.Context, acts []*weir.Act) {
 	sole, others := c.board(ctx, c.Unreachable(acts))
 	if sole != nil {
 		defer sole.await() // also if the store ends this goroutine
@@ -154,7 +165,7 @@ func (c *Calls) Take(ctx context.Context, acts []*weir.Act) {
 
 // board puts acts into the next batches of their lanes. It returns the tickets of those that
 // have to be waited for: one, if all are in one batch.
-func (c *Calls) board(ctx context.Context, acts []*weir.Act) (sole *ticket, others []*ticket) {
+func (c *Lanes) board(ctx context.Context, acts []*weir.Act) (sole *ticket, others []*ticket) {
 	if err := ctx.Err(); err != nil {
 		fail(acts, weir.ErrNotApplied, err)
 		return nil, nil
@@ -184,7 +195,7 @@ func fail(acts []*weir.Act, class, err error) {
 
 // Unreachable answers the acts that have a part in a node that is unreachable, and returns
 // the others.
-func (c *Calls) Unreachable(acts []*weir.Act) (others []*weir.Act) {
+func (c *Lanes) Unreachable(acts []*weir.Act) (others []*weir.Act) {
 	if !c.watch.Any() {
 		return acts
 	}
@@ -200,10 +211,10 @@ func (c *Calls) Unreachable(acts []*weir.Act) (others []*weir.Act) {
 }
 
 // Reachable reports whether every node that has a part in an act is reachable.
-func (c *Calls) Reachable(a *weir.Act) bool { return !c.watch.Any() || c.outageOf(a) == nil }
+func (c *Lanes) Reachable(a *weir.Act) bool { return !c.watch.Any() || c.outageOf(a) == nil }
 
 // outageOf returns the outage that concerns an act; nil if there is none.
-func (c *Calls) outageOf(a *weir.Act) *outage.Error {
+func (c *Lanes) outageOf(a *weir.Act) *outage.Error {
 	for _, name := range c.store.Nodes(a) {
 		if out := c.node(name).Outage(); out != nil {
 			return out
@@ -215,9 +226,9 @@ func (c *Calls) outageOf(a *weir.Act) *outage.Error {
 // Stop waits until no call of the store is in flight, or ctx ends; the error then says
 // how many are. Watching and probing end at once: every later call asks the store,
 // reachable or not. It may be called again.
-func (c *Calls) Stop(ctx context.Context) error {
+func (c *Lanes) Stop(ctx context.Context) error {
 	c.watch.Stop()
-	// Calls only count, because waking the waiting callers would cost them more.
+	// Calls are only counted, because waking the waiting callers would cost them more.
 	for c.work.Load() > 0 {
 		select {
 		case <-time.After(outage.Tick):
@@ -229,7 +240,7 @@ func (c *Calls) Stop(ctx context.Context) error {
 }
 
 // Outages returns the outages that last, one for each unreachable node.
-func (c *Calls) Outages() []*outage.Error {
+func (c *Lanes) Outages() []*outage.Error {
 	var all []*outage.Error
 	if !c.watch.Any() {
 		return nil

@@ -1,4 +1,4 @@
-package remote
+package calls
 
 import (
 	"errors"
@@ -31,7 +31,7 @@ type flight struct {
 }
 
 // node returns the node of a name.
-func (c *Calls) node(name string) *node {
+func (c *Lanes) node(name string) *node {
 	// Most stores have one, and a map's hash costs more than a comparison.
 	if n := c.first.Load(); n != nil && n.name == name {
 		return n
@@ -56,7 +56,7 @@ func (c *Calls) node(name string) *node {
 }
 
 // each calls f for every node.
-func (c *Calls) each(f func(*node)) {
+func (c *Lanes) each(f func(*node)) {
 	c.nodes.Range(func(_, n any) bool {
 		f(n.(*node))
 		return true
@@ -64,7 +64,7 @@ func (c *Calls) each(f func(*node)) {
 }
 
 // lane returns the lane of an act.
-func (c *Calls) lane(a *weir.Act) *lane {
+func (c *Lanes) lane(a *weir.Act) *lane {
 	name, lane, alone := c.store.Locate(a)
 	if !alone {
 		name = several
@@ -81,7 +81,7 @@ type part struct {
 }
 
 // send notes that a batch is sent.
-func (c *Calls) send(b *batch) {
+func (c *Lanes) send(b *batch) {
 	n := b.lane.node
 	if n.Node != nil {
 		b.first[0] = part{node: n}
@@ -102,7 +102,7 @@ func (c *Calls) send(b *batch) {
 }
 
 // add adds the nodes of an act to those that have a part in the batch.
-func (b *batch) add(c *Calls, a *weir.Act) {
+func (b *batch) add(c *Lanes, a *weir.Act) {
 	for _, name := range c.store.Nodes(a) {
 		n := c.node(name)
 		if !slices.ContainsFunc(b.parts, func(p part) bool { return p.node == n }) {
@@ -122,7 +122,7 @@ func (b *batch) nodesOutage() *outage.Error {
 }
 
 // received notes that a batch is no longer in flight, and updates the state of its nodes.
-func (c *Calls) received(b *batch) {
+func (c *Lanes) received(b *batch) {
 	n := b.lane.node
 	n.mu.Lock()
 	f := n.inFlight[b]
@@ -150,7 +150,7 @@ func (c *Calls) received(b *batch) {
 
 // receivedFromSeveral is received for several nodes. Which of the nodes of an act has failed
 // is unknown: a probe of each shows it.
-func (c *Calls) receivedFromSeveral(b *batch) {
+func (c *Lanes) receivedFromSeveral(b *batch) {
 	var failed []string
 	for _, a := range b.acts {
 		if verdict([]*weir.Act{a}) != nil {
@@ -184,7 +184,7 @@ func verdict(acts []*weir.Act) error {
 // tick answers the callers of unreachable nodes, and frees the lanes of late calls. The
 // watch calls it at every tick. It needs the next one while a call is in flight, also one that
 // an outage has written off: that keeps its lane until it is late.
-func (c *Calls) tick(responsive bool) (needed bool) {
+func (c *Lanes) tick(responsive bool) (needed bool) {
 	c.each(func(n *node) {
 		var out *outage.Error
 		if n.Node != nil {

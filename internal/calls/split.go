@@ -1,4 +1,4 @@
-package remote
+package calls
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 const maxCompared = 64
 
 // sameLane reports whether all acts have the lane of the first.
-func (c *Calls) sameLane(l *lane, acts []*weir.Act) bool {
+func (c *Lanes) sameLane(l *lane, acts []*weir.Act) bool {
 	for _, a := range acts[1:] {
 		if c.lane(a) != l {
 			return false
@@ -24,7 +24,7 @@ func (c *Calls) sameLane(l *lane, acts []*weir.Act) bool {
 // differ: they have keys in common, so that their order counts, or are too many to
 // compare. It returns nil if each can use its own lane: acts of one charge with a key in
 // common have the same lane anyway.
-func (c *Calls) shared(acts []*weir.Act) *lane {
+func (c *Lanes) shared(acts []*weir.Act) *lane {
 	charges, most, n := 0, 0, c.lane(acts[0]).node
 	for _, a := range acts {
 		charges += len(a.Charges)
@@ -43,7 +43,7 @@ func (c *Calls) shared(acts []*weir.Act) *lane {
 }
 
 // meet reports whether acts of different lanes have a key in common.
-func (c *Calls) meet(acts []*weir.Act) bool {
+func (c *Lanes) meet(acts []*weir.Act) bool {
 	for i, a := range acts {
 		for _, b := range acts[i+1:] {
 			if meet(a, b) && c.lane(a) != c.lane(b) {
@@ -66,7 +66,7 @@ func meet(a, b *weir.Act) bool {
 }
 
 // split boards acts of several lanes. Each lane sends its acts as soon as it can.
-func (c *Calls) split(ctx context.Context, acts []*weir.Act) (tickets []*ticket) {
+func (c *Lanes) split(ctx context.Context, acts []*weir.Act) (tickets []*ticket) {
 	for len(acts) > 0 {
 		l := c.lane(acts[0])
 		var same, others []*weir.Act
