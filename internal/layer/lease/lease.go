@@ -6,8 +6,6 @@ import (
 	"cmp"
 	"context"
 	"hash/maphash"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -27,8 +25,9 @@ const shardCount = 64
 
 // Options configure a [Layer]. The zero value leases nothing.
 type Options struct {
-	// Leased reports whether a limit is leased; it is asked once for each limit. Limits
-	// that cannot be leased, see [Check], are passed through. Nil: none is leased.
+	// Leased reports whether a limit is leased. It is called for every charge, from many
+	// goroutines. Limits that cannot be leased, see [Check], are passed through. Nil: none is
+	// leased.
 	Leased func(*weir.Limit) bool
 	// Ahead is how long a lease lasts at most, and is meant to suffice at the current rate;
 	// unused units are returned afterwards. Zero: [DefaultAhead].
@@ -72,7 +71,6 @@ type Layer struct {
 	perShard int
 	seed     maphash.Seed
 	now      func() int64 // ns
-	limits   limits
 	shards   [shardCount]shard
 	counts   counts
 	returner returner
@@ -127,33 +125,10 @@ func Check(l *weir.Limit) error {
 	return nil
 }
 
-// limits remembers which limits are leased, so that Leased is called once for each.
-type limits struct {
-	known atomic.Pointer[map[*weir.Limit]bool]
-	mu    sync.Mutex
-}
-
-// maxLimits is how many are remembered before all are dropped: more than a server has
-// rules, and a bound on the memory of limits that come with requests.
-const maxLimits = 4096
-
+// leases asks about each charge anew, and remembers no limits: those that come with requests
+// have no number.
 func (l *Layer) leases(limit *weir.Limit) bool {
-	if known := l.limits.known.Load(); known != nil {
-		if leased, ok := (*known)[limit]; ok {
-			return leased
-		}
-	}
-	l.limits.mu.Lock()
-	defer l.limits.mu.Unlock()
-	all := map[*weir.Limit]bool{}
-	if known := l.limits.known.Load(); known != nil && len(*known) < maxLimits {
-		for k, v := range *known {
-			all[k] = v
-		}
-	}
-	all[limit] = limit.Count > 1 && Check(limit) == nil && l.Leased(limit)
-	l.limits.known.Store(&all)
-	return all[limit]
+	return limit.Count > 1 && l.Leased(limit) && Check(limit) == nil
 }
 
 // leasable reports whether an act can be paid with leased units, or is a peek at limits whose
