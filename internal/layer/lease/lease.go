@@ -21,7 +21,10 @@ const (
 	DefaultMaxKeys = 1 << 17
 )
 
-const shardCount = 64
+const (
+	shardBits  = 6
+	shardCount = 1 << shardBits
+)
 
 // Options configure a [Layer]. The zero value leases nothing.
 type Options struct {
@@ -35,8 +38,9 @@ type Options struct {
 	// Part bounds a lease, as a part of the limit's count, above 0 and at most 1. Zero:
 	// [DefaultPart].
 	Part float64
-	// MaxKeys bounds the keys whose demand is watched; others are passed through. A key
-	// takes about 400 bytes and its length. Zero: [DefaultMaxKeys].
+	// MaxKeys bounds the keys whose demand is watched; others are passed through. Keys that
+	// an act charges together count as one, which takes about 400 bytes and their length.
+	// Zero: [DefaultMaxKeys].
 	MaxKeys int
 	// Around is called with each piece of background work and must run it; it can recover
 	// from panics of the next Taker. Nil: the work runs by itself.
@@ -58,7 +62,9 @@ type Options struct {
 // has leased, at most one lease a key.
 //
 // Leases follow demand: a lease is half of the units asked for in Ahead, so that most of it
-// is spent in time, and at most four times those asked for so far. Keys with fewer than
+// is spent in time, and at most four times those asked for so far. Acts that charge several
+// keys have a lease of their own for each combination of keys, and Part bounds all leases of a
+// key together. Keys with fewer than
 // four such acts in that time have no lease, and cost the store as much as without this
 // layer. Near the limit, leases shrink to nothing. Acts with an ID, a hold, a MaxWait or an
 // UpTo or Keep, peeks, acts with alternatives, and acts in which a limit is not leased go to
@@ -72,13 +78,14 @@ type Layer struct {
 	seed     maphash.Seed
 	now      func() int64 // ns
 	shards   [shardCount]shard
+	total    total
 	counts   counts
 	returner returner
 }
 
 type shard struct {
 	mu    spin.Mutex
-	cells map[string]*cell // by the key of the first charge
+	cells map[uint64]*cell // by the hash of the keys
 	spent uint64           // acts paid with leased units
 	_     [40]byte         // to the end of a cache line
 }
@@ -105,7 +112,7 @@ func Wrap(next weir.Taker, o Options) *Layer {
 		l.now = func() int64 { return o.Now().UnixNano() }
 	}
 	for i := range l.shards {
-		l.shards[i].cells = make(map[string]*cell)
+		l.shards[i].cells = make(map[uint64]*cell)
 	}
 	l.returner.init()
 	return l
@@ -157,7 +164,10 @@ func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
 			t.pass(a, acts)
 			continue
 		}
-		c, state := l.spend(a)
+		c, state, expired := l.spend(a)
+		if expired != nil {
+			t.acts = append(t.acts, expired)
+		}
 		if state == busy && len(acts) == 1 {
 			// A call that has claims itself must not wait for those of others.
 			state = l.wait(ctx, c, a)

@@ -324,23 +324,32 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A reset forgets what was charged, so the share of it must not be spent.
+// A reset forgets what was charged, so the leases of it must not be spent, whatever other keys
+// were leased with them.
 func TestReset(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
 	l := lease.Wrap(memstore.New(memstore.Options{Now: clock.Now}), lease.Options{Leased: all, Now: clock.Now})
 	limit := (&weir.Limit{Count: 100, Period: time.Hour}).MustCompile()
+	other := (&weir.Limit{Count: 1000, Period: time.Hour}).MustCompile()
 	charge := weir.Charge{Key: "k", Limit: limit, Cost: 1}
+	beside := []weir.Charge{{Key: "beside", Limit: other, Cost: 1}, charge}
 	for range 20 {
 		take(l, charge)
+		take(l, beside...)
+	}
+	if l.Stats().Left < 2 {
+		t.Fatalf("leased: %+v", l.Stats())
 	}
 	reset := storetest.NewAct(weir.Charge{Key: "k", Limit: limit})
 	reset.Kind = acts.KindReset
 	l.Take(t.Context(), []*weir.Act{reset})
 	granted := 0
-	for range 150 {
-		if take(l, charge).Allowed() {
-			granted++
+	for range 100 {
+		for _, charges := range [][]weir.Charge{{charge}, beside} {
+			if take(l, charges...).Allowed() {
+				granted++
+			}
 		}
 	}
 	if granted != 100 {
