@@ -69,11 +69,17 @@ func gcraUntil(s *State, r *Rule, now, units int64) int64 {
 	return s.At + ticks*r.Tick - now
 }
 
-// gcraRefund takes back a grant, less the units that have drained since it was due, as if
-// it had been the first to drain. A booking was due once all but a burst had drained.
+// gcraRefund takes back a grant. A booking was due once all but a burst had drained.
 func gcraRefund(s *State, r *Rule, now int64, g Grant) int64 {
 	g.Whole = r.Burst
 	return leakyRefund(s, r, now, g)
+}
+
+// gcraSave notes the level before units were added.
+func gcraSave(s *State, r *Rule, now, added int64) {
+	was := *s
+	was.Used -= added
+	saveLowWater(s, r.Den, now, gcraLevel(&was, r, now), added)
 }
 
 // gcraCompile picks the finest tick in which every level stays exact.

@@ -2,6 +2,7 @@
 -- cheaper than floor, which is a call.
 
 -- @age
+-- @include low_water load
 -- @include words load
 local num, den, tick, full = p, q, x, y
 local t = (now - now % tick) / tick
@@ -49,10 +50,12 @@ if due > now then
   due = now
 end
 local t = floor(now / tick)
-local ago = t - floor(due / tick)
-if pass and ago <= full then
-  local level = used * den - (t - at / tick) * num - rem
-  level = level - max(0, min(level, min(units, cap) * den - ago * num))
+if pass then
+  local level, most, ago = used * den - (t - at / tick) * num - rem, min(units, cap) * den, min(t - floor(due / tick), full)
+  -- @include low_water least
+  local gone = max(0, min(level, max(min(most, least), most - ago * num)))
+  -- @include low_water refund
+  level = level - gone
   local left = -floor(-level / den)
   local rest = left * den - level
   back = used - left
@@ -60,4 +63,8 @@ if pass and ago <= full then
 end
 
 -- @save
+local num, den, tick = p, q, x
+local level = aged * den - (floor(now / tick) - at / tick) * num - rem
+-- @include low_water save
 -- @include words save
+value = ext and value .. ext or value

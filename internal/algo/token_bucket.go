@@ -32,9 +32,9 @@ func bucketFresh(s *State, r *Rule, now int64) int64 {
 	return s.At + ceilDiv(s.Used, r.Count)*r.Period - now
 }
 
-// bucketRefund takes a grant back less the tokens that were added since it was due.
-// A booking that is not due yet goes back whole, but only if nothing was booked
-// after it.
+// bucketRefund takes a grant back. A booking that is not due yet goes back whole, but only if
+// nothing was booked after it. No grant remains less than if the tokens that were added since it
+// was due were the first for it.
 func bucketRefund(s *State, r *Rule, now int64, g Grant) int64 {
 	due := g.At + g.Delay
 	if due > now && (s.Used <= r.Burst || s.At+ceilDiv(s.Used-r.Burst, r.Count)*r.Period > due) {
@@ -42,12 +42,12 @@ func bucketRefund(s *State, r *Rule, now int64, g Grant) int64 {
 	}
 	refills := int64(0)
 	if s.At > due {
-		refills = (s.At-due-1)/r.Period + 1
+		refills = min((s.At-due-1)/r.Period+1, ceilDiv(g.Units, r.Count))
 	}
-	if refills > ceilDiv(g.Units, r.Count) {
-		return 0
-	}
-	back := min(s.Used, max(0, g.Units-refills*r.Count))
+	low := s.lowWater(1)
+	least := low.least(g.At, s.Used)
+	back := max(0, min(s.Used, max(min(g.Units, least), g.Units-refills*r.Count)))
+	low.refund(g.At, back, least)
 	s.Used -= back
 	return back
 }

@@ -1,6 +1,7 @@
 -- token_bucket: see token_bucket.go. p, q = count, period.
 
 -- @age
+-- @include low_water load
 -- @include words load
 local count, period = p, q
 clamped = at > now
@@ -33,9 +34,15 @@ if due <= now or used > burst and at - floor(-(used - burst) / count) * period <
   if at > due then
     refills = floor((at - due - 1) / period) + 1
   end
-  back = min(used, max(0, units - refills * count))
-  used = used - back
+  local den, level = 1, used
+  -- @include low_water least
+  local gone = max(0, min(used, max(min(units, least), units - refills * count)))
+  -- @include low_water refund
+  back, used = gone, used - gone
 end
 
 -- @save
+local den, level = 1, aged
+-- @include low_water save
 -- @include words save
+value = ext and value .. ext or value

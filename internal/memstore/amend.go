@@ -101,6 +101,7 @@ func (c *call) amendOne(a *weir.Act, i int, was algo.Grant, units, now int64) al
 		t.dirty, was.Units = true, units
 	case units > was.Units:
 		was.Units += t.put(c.record, units-was.Units, now)
+		t.state.Refundable = true
 	}
 	was.Whole = was.Units
 	return was

@@ -18,6 +18,7 @@ type call struct {
 	text       []byte
 	shards     []uint32    // the shards to lock, ascending
 	overflowed bool        // the overflow's lock is held
+	tight      bool        // the store takes more memory than it should
 	filled     *weir.Limit // the first limit whose keys have to share, if the act found it
 	record     recordName  // of the act's id
 	recordAt   uint32      // the shard of the record
@@ -45,6 +46,7 @@ type slot struct {
 }
 
 func (c *call) gather(s *Store, a *weir.Act) {
+	c.tight = s.tight()
 	for i := range a.Charges {
 		limit := a.Charges[i].Limit
 		rule := limit.Rule()

@@ -123,6 +123,7 @@ func (t *slot) undo(id recordName, grant algo.Grant, now int64) int64 {
 	case grant.Units == 0:
 	case !t.rule.HoldsSlots():
 		back = t.rule.Refund(&t.state, now, grant)
+		t.state.Refundable = true
 	case t.state.Holds(id, now):
 		t.state.Hold(id, now, 0)
 		back = 1

@@ -69,12 +69,6 @@ func (f *flow) charge(t *rapid.T, maxWait time.Duration) {
 // drains reports whether a limit's level sinks continuously.
 func drains(l *weir.Limit) bool { return algo.TraitsOf(l.Algorithm).Drains }
 
-// left returns the units of a grant that have not drained, rounded up.
-func (f *flow) left(c weir.Charge) int64 {
-	gone := max(0, f.clock.Micros()-due(c)) * f.limit.Count / f.limit.Period.Microseconds()
-	return max(0, c.Cost-gone)
-}
-
 // drained is how long it takes to drain so many units.
 func (f *flow) drained(units int64) time.Duration {
 	return time.Duration(units) * f.limit.Period / time.Duration(f.limit.Count)
@@ -106,10 +100,11 @@ func (f *flow) refund(t *rapid.T) {
 	back := d.Granted
 	if drains(f.limit) && after.ResetAfter < before.ResetAfter {
 		// Room comes in whole units, a level does not.
-		back = f.left(c)
-		if sunk := before.ResetAfter - after.ResetAfter; sunk > f.drained(back)+time.Microsecond {
-			t.Fatalf("limit %v, refund of %+v: %d units were left of it, the level sank by %v", f.limit, c, back, sunk)
+		sunk := before.ResetAfter - after.ResetAfter
+		if sunk > f.drained(c.Cost)+time.Microsecond {
+			t.Fatalf("limit %v, refund of %+v: the level sank by %v", f.limit, c, sunk)
 		}
+		back = min(c.Cost, int64(sunk)*f.limit.Count/int64(f.limit.Period)+1)
 	}
 	now := f.clock.Micros()
 	f.moves[max(now, due(c))] -= back

@@ -87,8 +87,8 @@ func (t *slot) save(tight bool, now int64) bool {
 }
 
 // publish stores the changes of the act.
-func (s *Store) publish(t *slot, now int64) {
-	if !t.save(s.tight(), now) {
+func (s *Store) publish(t *slot, tight bool, now int64) {
+	if !t.save(tight, now) {
 		return
 	}
 	until := seconds(now + t.fresh)

@@ -24,14 +24,6 @@ func guaranteeMutants() map[string]func(*sharedBudgets) {
 				return append(pool, inOneAct(taker, "", charges[2:])...)
 			}
 		},
-		"a guarantee is refused by its budget": func(s *sharedBudgets) {
-			s.Ask = func(taker weir.Taker, id string, charges []weir.Charge) []*weir.Act {
-				for i := range charges {
-					charges[i].Guaranteed = false
-				}
-				return inOneAct(taker, id, charges)
-			}
-		},
 		"guarantees without a limit": func(s *sharedBudgets) {
 			s.Ask = func(taker weir.Taker, id string, charges []weir.Charge) []*weir.Act {
 				charges = charges[len(charges)/2:]

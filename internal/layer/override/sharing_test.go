@@ -93,15 +93,18 @@ func (t *tank) charge(units int64) {
 	}
 }
 
-// refund takes back units of an instant, less those that have drained since.
+// refund takes back units of an instant: all of them at most, and at least what is left if they
+// drained first.
 func (t *tank) refund(units, since int64) {
 	left := new(big.Rat).Mul(t.rate, big.NewRat(since-t.at, 1))
-	if left.Add(left, big.NewRat(units, 1)); left.Sign() <= 0 {
-		return
+	if left.Add(left, big.NewRat(units, 1)); left.Sign() < 0 {
+		left.SetInt64(0)
 	}
-	for _, l := range t.levels {
-		if l.Sub(l, left); l.Sign() < 0 {
+	for i, back := range []*big.Rat{big.NewRat(units, 1), left} {
+		if l := t.levels[i]; l.Cmp(back) < 0 {
 			l.SetInt64(0)
+		} else {
+			l.Sub(l, back)
 		}
 	}
 }

@@ -14,6 +14,7 @@ for k = 1, #KEYS do
       -- @fresh
       life = lifetime(fresh)
     end
+    local refundable = REFUNDABLE[k]
     -- @save
     if value then
       call('SET', key, value, 'PX', life)
