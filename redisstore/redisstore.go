@@ -53,9 +53,9 @@ type Options struct {
 	MaxOverrides int
 
 	// Leased reports whether units of a limit may be charged ahead and spent from memory.
-	// It is for limits that are too busy even for batches. It is called once for each
-	// limit. Limits of concurrency and leaky_bucket, and those that charge refused requests,
-	// are never leased. Nil: none is leased.
+	// It is for limits that are too busy even for batches. It is called for every charge,
+	// from many goroutines. Limits of concurrency and leaky_bucket, and those that charge
+	// refused requests, are never leased. Nil: none is leased.
 	Leased func(*weir.Limit) bool
 	// LeaseTime is the time after which unspent leased units are returned. Leases follow
 	// demand: a lease is half of the units that its key was charged in this time. Zero:

@@ -77,15 +77,17 @@ type State struct {
 	Ext  *Ext // what does not fit inline
 	// Tight asks Save not to grow: better to count a grant as newer than it is.
 	Tight bool
+	// Refundable asks Save to keep low-water marks, because units may be given back.
+	Refundable bool
 }
 
 // Ext holds the state of the algorithms that keep more than three numbers. Just
 // one of its parts is in use.
 type Ext struct {
-	Ring    Ring
-	Log     Log
-	Holders []Holder
-	Lows    *Lows
+	Ring     Ring
+	Log      Log
+	Holders  []Holder
+	LowWater *LowWater
 }
 
 // A Grant describes an earlier grant for a refund: its units, its time and its delay.
@@ -171,7 +173,7 @@ const (
 // Steps is the table of all algorithms, by ID.
 var Steps = [Count]Step{
 	GCRA: {
-		Name: "gcra", Letter: 'g', Format: '1',
+		Name: "gcra", Letter: 'g', Format: '2',
 		Doc:    "drains continuously: at most burst + N in any interval of T",
 		Traits: Traits{Bursts: true, BurstName: "burst", Books: true, Drains: true},
 		Age:    gcraAge, Wait: gcraWait, Fresh: gcraFresh, Refund: gcraRefund,
@@ -199,7 +201,7 @@ var Steps = [Count]Step{
 		Compile: ringCompile, Params: ringParams, Ext: ringExt, Worst: once,
 	},
 	TokenBucket: {
-		Name: "token_bucket", Letter: 't', Format: '1',
+		Name: "token_bucket", Letter: 't', Format: '2',
 		Doc:    "adds N tokens at once every T to a bucket of burst",
 		Traits: Traits{Bursts: true, BurstName: "capacity (burst)", Books: true},
 		Age:    bucketAge, Wait: bucketWait, Fresh: bucketFresh, Refund: bucketRefund,
@@ -213,7 +215,7 @@ var Steps = [Count]Step{
 		Compile: counterCompile, Params: counterParams, Worst: func(r *Rule) int64 { return max(1, 2*r.Count-1) },
 	},
 	LeakyBucket: {
-		Name: "leaky_bucket", Letter: 'k', Format: '1',
+		Name: "leaky_bucket", Letter: 'k', Format: '2',
 		Doc:    "queues up to burst units and lets them out at N per T",
 		Traits: Traits{Bursts: true, BurstName: "queue (burst)", Books: true, Delays: true, Drains: true},
 		Age:    gcraAge, Wait: gcraWait, Fresh: gcraFresh, Refund: leakyRefund,
@@ -267,8 +269,8 @@ func (e *Ext) Bytes() int64 {
 		return 0
 	}
 	bytes := extBytes + 4*int64(cap(e.Ring.counts)) + entryBytes*int64(cap(e.Log.entries)) + holderBytes*int64(cap(e.Holders))
-	if e.Lows != nil {
-		bytes += lowsBytes + lowBytes*int64(cap(e.Lows.points))
+	if e.LowWater != nil {
+		bytes += lowWaterBytes + markBytes*int64(cap(e.LowWater.marks))
 	}
 	return bytes
 }
@@ -282,10 +284,10 @@ func (e *Ext) Clone() *Ext {
 	c.Ring.counts = slices.Clone(e.Ring.counts)
 	c.Log.entries = slices.Clone(e.Log.entries)
 	c.Holders = slices.Clone(e.Holders)
-	if e.Lows != nil {
-		lows := *e.Lows
-		lows.points = slices.Clone(lows.points)
-		c.Lows = &lows
+	if e.LowWater != nil {
+		low := *e.LowWater
+		low.marks = slices.Clone(low.marks)
+		c.LowWater = &low
 	}
 	return &c
 }

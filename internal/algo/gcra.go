@@ -75,11 +75,11 @@ func gcraRefund(s *State, r *Rule, now int64, g Grant) int64 {
 	return leakyRefund(s, r, now, g)
 }
 
-// gcraSave notes the level before units were added, for a key that can be given some back.
+// gcraSave notes the level before units were added.
 func gcraSave(s *State, r *Rule, now, added int64) {
 	was := *s
 	was.Used -= added
-	saveLows(s, r.Den, now, gcraLevel(&was, r, now))
+	saveLowWater(s, r.Den, now, gcraLevel(&was, r, now), added)
 }
 
 // gcraCompile picks the finest tick in which every level stays exact.

@@ -2,7 +2,7 @@
 -- cheaper than floor, which is a call.
 
 -- @age
--- @include lows load
+-- @include low_water load
 -- @include words load
 local num, den, tick, full = p, q, x, y
 local t = (now - now % tick) / tick
@@ -52,9 +52,9 @@ end
 local t = floor(now / tick)
 if pass then
   local level, most, ago = used * den - (t - at / tick) * num - rem, min(units, cap) * den, min(t - floor(due / tick), full)
-  -- @include lows least
+  -- @include low_water least
   local gone = max(0, min(level, max(min(most, least), most - ago * num)))
-  -- @include lows give
+  -- @include low_water refund
   level = level - gone
   local left = -floor(-level / den)
   local rest = left * den - level
@@ -65,6 +65,6 @@ end
 -- @save
 local num, den, tick = p, q, x
 local level = aged * den - (floor(now / tick) - at / tick) * num - rem
--- @include lows note
+-- @include low_water save
 -- @include words save
 value = ext and value .. ext or value

@@ -19,10 +19,10 @@ func leakyRefund(s *State, r *Rule, now int64, g Grant) int64 {
 	// The level and what is taken from it, in units of 1/Den. No grant remains less than if it
 	// was the first to drain.
 	level, units := gcraLevel(s, r, now), min(g.Units, r.Cap)*r.Den
-	lows, since := s.lows(r.Den), min(t-due/r.Tick, r.Full)
-	least := lows.least(g.At, level)
+	low, since := s.lowWater(r.Den), min(t-due/r.Tick, r.Full)
+	least := low.least(g.At, level)
 	back := max(0, min(level, max(min(units, least), units-since*r.Num)))
-	lows.give(g.At, back, least)
+	low.refund(g.At, back, least)
 	level -= back
 	used := ceilDiv(level, r.Den)
 	rest := used*r.Den - level

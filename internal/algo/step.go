@@ -122,12 +122,12 @@ func (r *Rule) HoldsSlots() bool { return Steps[r.ID].HoldsSlots }
 func (r *Rule) Save(s *State, now, added int64) {
 	switch r.ID {
 	case GCRA, LeakyBucket:
-		if s.Ext != nil && added > 0 {
+		if s.Ext != nil || s.Refundable {
 			gcraSave(s, r, now, added)
 		}
 	case TokenBucket:
-		if s.Ext != nil && added > 0 {
-			saveLows(s, 1, now, s.Used-added)
+		if s.Ext != nil || s.Refundable {
+			saveLowWater(s, 1, now, s.Used-added, added)
 		}
 	case FixedWindow:
 		fixedSave(s, r, now, added)

@@ -44,10 +44,10 @@ func bucketRefund(s *State, r *Rule, now int64, g Grant) int64 {
 	if s.At > due {
 		refills = min((s.At-due-1)/r.Period+1, ceilDiv(g.Units, r.Count))
 	}
-	lows := s.lows(1)
-	least := lows.least(g.At, s.Used)
+	low := s.lowWater(1)
+	least := low.least(g.At, s.Used)
 	back := max(0, min(s.Used, max(min(g.Units, least), g.Units-refills*r.Count)))
-	lows.give(g.At, back, least)
+	low.refund(g.At, back, least)
 	s.Used -= back
 	return back
 }

@@ -1,7 +1,7 @@
 -- token_bucket: see token_bucket.go. p, q = count, period.
 
 -- @age
--- @include lows load
+-- @include low_water load
 -- @include words load
 local count, period = p, q
 clamped = at > now
@@ -35,14 +35,14 @@ if due <= now or used > burst and at - floor(-(used - burst) / count) * period <
     refills = floor((at - due - 1) / period) + 1
   end
   local den, level = 1, used
-  -- @include lows least
+  -- @include low_water least
   local gone = max(0, min(used, max(min(units, least), units - refills * count)))
-  -- @include lows give
+  -- @include low_water refund
   back, used = gone, used - gone
 end
 
 -- @save
 local den, level = 1, aged
--- @include lows note
+-- @include low_water save
 -- @include words save
 value = ext and value .. ext or value

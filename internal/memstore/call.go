@@ -18,6 +18,7 @@ type call struct {
 	text       []byte
 	shards     []uint32    // the shards to lock, ascending
 	overflowed bool        // the overflow's lock is held
+	tight      bool        // the store takes more memory than it should
 	filled     *weir.Limit // the first limit whose keys have to share, if the act found it
 	record     recordName  // of the act's id
 	recordAt   uint32      // the shard of the record
@@ -38,7 +39,6 @@ type slot struct {
 	rule     *algo.Rule
 	known    bool    // the key has a cell
 	dirty    bool    // to be published whatever was added
-	gives    bool    // units of the key can be given back
 	shared   *budget // the overflow's budget that stands in for the key's own
 	extBytes int64   // memory of the stored Ext
 	state    algo.State
@@ -48,6 +48,7 @@ type slot struct {
 }
 
 func (c *call) gather(s *Store, a *weir.Act) {
+	c.tight = s.tight()
 	for i := range a.Charges {
 		limit := a.Charges[i].Limit
 		rule := limit.Rule()

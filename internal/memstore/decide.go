@@ -174,7 +174,7 @@ func (c *call) grant(a *weir.Act, now int64) {
 			}
 		}
 		d.Outcome, d.Granted, d.Delay = weir.Granted, granted, time.Duration(c.wants[i].delay)*time.Microsecond
-		t.gives = t.gives || a.ID != "" && granted > 0
+		t.state.Refundable = t.state.Refundable || a.ID != "" && granted > 0
 		if a.Anonymous && t.rule.HoldsSlots() {
 			if granted > 0 {
 				t.occupy(granted, now)

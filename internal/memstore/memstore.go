@@ -170,7 +170,7 @@ func (s *Store) decide(c *call, a *weir.Act, now int64) {
 		done = a.Err != nil
 	}
 	for i := range c.slots {
-		s.publish(&c.slots[i], now)
+		s.publish(&c.slots[i], c.tight, now)
 	}
 	if !done {
 		c.report(a, now)

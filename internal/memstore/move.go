@@ -135,6 +135,7 @@ func (c *call) moveOne(a *weir.Act, i int, m *move, now int64) (room int64) {
 		m.was.Units = 1
 	default:
 		m.was.Units += t.overcharge(more)
+		t.state.Refundable = t.state.Refundable || a.Kind == acts.KindAmend && more > 0
 	}
 	return room
 }
@@ -249,7 +250,7 @@ func (t *slot) undo(id recordName, grant algo.Grant, now int64) (back int64) {
 	switch {
 	case !t.rule.HoldsSlots():
 		back = t.rule.Refund(&t.state, now, grant)
-		t.gives = true
+		t.state.Refundable = true
 	case t.state.Holds(id, now):
 		t.state.Hold(id, now, 0)
 		back = 1

@@ -75,16 +75,11 @@ func (t *slot) age(now int64) {
 }
 
 // save makes the state ready to be stored, and reports whether it has to be.
-func (t *slot) save(tight, open bool, now int64) bool {
+func (t *slot) save(tight bool, now int64) bool {
 	added := t.state.Used - t.aged
 	changed := added != 0 || t.dirty
 	if changed {
 		t.state.Tight = tight
-		if t.gives && open {
-			t.rule.KeepLows(&t.state, now)
-		} else if t.aged == 0 && added > 0 {
-			t.state.DropLows()
-		}
 		t.rule.Save(&t.state, now, added)
 	}
 	t.fresh = t.rule.Fresh(&t.state, now)
@@ -92,8 +87,8 @@ func (t *slot) save(tight, open bool, now int64) bool {
 }
 
 // publish stores the changes of the act.
-func (s *Store) publish(t *slot, now int64) {
-	if !t.save(s.tight(), s.open(), now) {
+func (s *Store) publish(t *slot, tight bool, now int64) {
+	if !t.save(tight, now) {
 		return
 	}
 	until := seconds(now + t.fresh)
@@ -131,9 +126,6 @@ func (sh *shard) seat(t *slot, now int64) (bytes int64) {
 
 // tight reports whether the store takes more memory than it should.
 func (s *Store) tight() bool { return s.bytes.Load() > s.maxBytes }
-
-// open reports whether there is memory for what open holds need.
-func (s *Store) open() bool { return s.ids.Load() < s.maxIDBytes-s.maxIDBytes/refusedPart }
 
 // grew counts bytes.
 func (s *Store) grew(bytes int64) {

@@ -53,8 +53,8 @@ func (s *Store) TakeOne(prefix, key string, limit *weir.Limit, cost int64) (d we
 		t.overcharge(cost)
 	}
 	if !known {
-		s.publish(&t, now)
-	} else if t.save(s.tight(), false, now) {
+		s.publish(&t, s.tight(), now)
+	} else if t.save(s.tight(), now) {
 		s.grew(e.page.set(i, &t.state, seconds(now+t.fresh)) + t.state.Ext.Bytes() - t.extBytes)
 	}
 	d = weir.Decision{

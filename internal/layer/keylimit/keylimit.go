@@ -35,7 +35,9 @@ type Options struct {
 // as long as its limit takes to drain: as long as it may have a state in the store. So
 // one process never leaves more states of a limit in the store than its MaxKeys and one,
 // except states charged beyond the limit or booked ahead, which outlive that time. A peek
-// tracks no key, and a reset acts on the key itself.
+// tracks no key. A reset acts on the key itself, and so does a refund without an ID: it may be
+// made by another instance than the charge, which tracks other keys, and must not return what
+// others have charged to the Overflow. So units charged there without an ID stay charged.
 //
 // A charge that has alternatives stays in one hash slot with them. If the key of one of them
 // is tracked, or its limit has no budget, its slot is that one's: then there is one Overflow
@@ -106,7 +108,7 @@ func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
 // redirect returns the act, or one whose charges that exceed their budgets stand under their
 // overflow keys. It also reports whether the act's ID may be known under other keys.
 func (l *Layer) redirect(a *weir.Act) (moved *weir.Act, elsewhere bool) {
-	if a.Kind == acts.KindReset {
+	if a.Kind == acts.KindReset || a.Kind == acts.KindRefund && a.ID == "" {
 		return a, false
 	}
 	m := move{act: a}

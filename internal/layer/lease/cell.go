@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,16 +13,18 @@ import (
 	"github.com/weirlimit/weir/internal/deadline"
 )
 
-// A cell has the units leased for the charges of one kind of act, as many of each. Its
+// A cell has the units leased for acts with the same keys and limits, as many of each. Its
 // shard's lock guards it.
 type cell struct {
+	hash    uint64        // of the keys
 	charges []weir.Charge // without costs
 	left    int64
+	leased  int64           // units that count in the layer's total, at least those left
 	at      time.Time       // the store's clock when they were charged
 	granted []weir.Decision // of that charge
 	taken   int64           // when they were asked for, in ns of our clock
 	end     int64           // when they expire, in ns
-	// window: they expire with their window, so there is nothing to return.
+	// window: they all expire with their windows, so there is nothing to return.
 	window bool
 	demand
 	// short: the store granted less than it was asked for.
@@ -44,28 +47,39 @@ const (
 	busy    // another caller refills it
 )
 
-func (l *Layer) shard(key string) *shard {
-	return &l.shards[maphash.String(l.seed, key)%shardCount]
+// hash returns a hash of an act's keys.
+func (l *Layer) hash(charges []weir.Charge) uint64 {
+	h := uint64(0)
+	for i := range charges {
+		h = (h ^ maphash.String(l.seed, charges[i].Key)) * 0x9e3779b97f4a7c15
+	}
+	return h
 }
 
-// spend pays the act with leased units, or claims the refill.
-func (l *Layer) spend(a *weir.Act) (*cell, state) {
-	key, now := a.Charges[0].Key, l.now()
-	s := l.shard(key)
+func (l *Layer) shard(hash uint64) *shard { return &l.shards[hash>>(64-shardBits)] }
+
+// spend pays the act with leased units, or claims the refill. If the keys had other limits
+// before, it also returns the act that returns the units leased under those; nil if there are
+// none.
+func (l *Layer) spend(a *weir.Act) (c *cell, outcome state, expired *weir.Act) {
+	hash, now := l.hash(a.Charges), l.now()
+	s := l.shard(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.cells[key]
+	c = s.cells[hash]
 	if c != nil && !c.matches(a) {
-		// Another limit for the key. The units leased under the old one are returned or
-		// expire before units of the new one are leased.
-		if c.ready != nil || c.left > 0 && now < c.end {
-			return nil, unwatched
+		// The units leased under the old limits are spent or expire before units of the new
+		// ones are leased.
+		if c.ready != nil || c.has(now) {
+			return nil, unwatched, nil
 		}
-		c.removed, c = true, nil
+		expired = l.empty(c, now)
+		l.remove(s, c)
+		c = nil
 	}
 	if c == nil {
-		if c = l.watch(s, a, now); c == nil {
-			return nil, unwatched
+		if c = l.watch(s, hash, a, now); c == nil {
+			return nil, unwatched, expired
 		}
 	}
 	if now < c.taken {
@@ -74,31 +88,38 @@ func (l *Layer) spend(a *weir.Act) (*cell, state) {
 	c.touched = now
 	if c.pay(a, now) {
 		s.spent++
-		return c, paid
+		return c, paid, nil
 	}
 	if c.ready != nil {
 		c.waiting += a.Charges[0].Cost
-		return c, busy
+		return c, busy, nil
 	}
 	if !c.pays(a.Charges[0].Cost, now, l.ahead) && !c.has(now) {
 		c.spent += a.Charges[0].Cost
-		return nil, unwatched
+		return nil, unwatched, expired
 	}
 	c.ready, c.asked = make(chan struct{}), now
-	return c, claimed
+	return c, claimed, expired
+}
+
+// remove removes a cell from its shard.
+func (l *Layer) remove(s *shard, c *cell) {
+	c.left, c.removed = 0, true
+	l.total.count(c, 0)
+	delete(s.cells, c.hash)
 }
 
 // watch returns a new cell for an act, nil if there is no room or the act is invalid.
-func (l *Layer) watch(s *shard, a *weir.Act, now int64) *cell {
+func (l *Layer) watch(s *shard, hash uint64, a *weir.Act, now int64) *cell {
 	if len(s.cells) >= l.perShard || l.returner.stopped.Load() || acts.Prepare(a) {
 		return nil
 	}
-	c := &cell{charges: make([]weir.Charge, len(a.Charges)), granted: make([]weir.Decision, len(a.Charges)), taken: now, demand: demand{from: now}}
+	c := &cell{hash: hash, charges: make([]weir.Charge, len(a.Charges)), granted: make([]weir.Decision, len(a.Charges)), taken: now, demand: demand{from: now}}
 	for i := range a.Charges {
 		ch := &a.Charges[i]
 		c.charges[i] = weir.Charge{Key: strings.Clone(ch.Key), HashTag: strings.Clone(ch.HashTag), Limit: ch.Limit}
 	}
-	s.cells[c.charges[0].Key] = c
+	s.cells[hash] = c
 	return c
 }
 
@@ -154,7 +175,7 @@ func (c *cell) pay(a *weir.Act, now int64) bool {
 // wait waits for another caller's refill, once, and spends of it. If that does not suffice,
 // the act goes to the store by itself, where it is batched.
 func (l *Layer) wait(ctx context.Context, c *cell, a *weir.Act) state {
-	s := l.shard(a.Charges[0].Key)
+	s := l.shard(c.hash)
 	s.mu.Lock()
 	ready := c.ready
 	s.mu.Unlock()
@@ -178,18 +199,23 @@ func (l *Layer) wait(ctx context.Context, c *cell, a *weir.Act) state {
 
 // expire drops the leases of keys that an act resets: the store forgets their charges.
 func (l *Layer) expire(a *weir.Act) {
-	if a.Kind != acts.KindReset {
+	if a.Kind != acts.KindReset || !l.total.any(a.Charges) {
 		return
 	}
-	for i := range a.Charges {
-		s := l.shard(a.Charges[i].Key)
+	for i := range l.shards {
+		s := &l.shards[i]
 		s.mu.Lock()
-		if c := s.cells[a.Charges[i].Key]; c != nil {
-			c.left, c.removed = 0, true
-			delete(s.cells, a.Charges[i].Key)
+		for _, c := range s.cells {
+			if slices.ContainsFunc(c.charges, func(own weir.Charge) bool { return has(a.Charges, own.Key) }) {
+				l.remove(s, c)
+			}
 		}
 		s.mu.Unlock()
 	}
+}
+
+func has(charges []weir.Charge, key string) bool {
+	return slices.ContainsFunc(charges, func(c weir.Charge) bool { return c.Key == key })
 }
 
 // addLeased adds the units leased here to the result of a peek, if a take of the same charges
@@ -198,10 +224,11 @@ func (l *Layer) addLeased(a *weir.Act) {
 	if a.Err != nil || !l.leasable(a) || a.Charges[0].Cost > 0 {
 		return
 	}
-	s := l.shard(a.Charges[0].Key)
+	hash := l.hash(a.Charges)
+	s := l.shard(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.cells[a.Charges[0].Key]
+	c := s.cells[hash]
 	if c == nil || !c.matches(a) || !c.has(l.now()) {
 		return
 	}

@@ -6,8 +6,6 @@ import (
 	"cmp"
 	"context"
 	"hash/maphash"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -23,12 +21,16 @@ const (
 	DefaultMaxKeys = 1 << 17
 )
 
-const shardCount = 64
+const (
+	shardBits  = 6
+	shardCount = 1 << shardBits
+)
 
 // Options configure a [Layer]. The zero value leases nothing.
 type Options struct {
-	// Leased reports whether a limit is leased; it is asked once for each limit. Limits
-	// that cannot be leased, see [Check], are passed through. Nil: none is leased.
+	// Leased reports whether a limit is leased. It is called for every charge, from many
+	// goroutines. Limits that cannot be leased, see [Check], are passed through. Nil: none is
+	// leased.
 	Leased func(*weir.Limit) bool
 	// Ahead is how long a lease lasts at most, and is meant to suffice at the current rate;
 	// unused units are returned afterwards. Zero: [DefaultAhead].
@@ -36,8 +38,9 @@ type Options struct {
 	// Part bounds a lease, as a part of the limit's count, above 0 and at most 1. Zero:
 	// [DefaultPart].
 	Part float64
-	// MaxKeys bounds the keys whose demand is watched; others are passed through. A key
-	// takes about 400 bytes and its length. Zero: [DefaultMaxKeys].
+	// MaxKeys bounds the keys whose demand is watched; others are passed through. Keys that
+	// an act charges together count as one, which takes about 400 bytes and their length.
+	// Zero: [DefaultMaxKeys].
 	MaxKeys int
 	// Around is called with each piece of background work and must run it; it can recover
 	// from panics of the next Taker. Nil: the work runs by itself.
@@ -59,7 +62,9 @@ type Options struct {
 // has leased, at most one lease a key.
 //
 // Leases follow demand: a lease is half of the units asked for in Ahead, so that most of it
-// is spent in time, and at most four times those asked for so far. Keys with fewer than
+// is spent in time, and at most four times those asked for so far. Acts that charge several
+// keys have a lease of their own for each combination of keys, and Part bounds all leases of a
+// key together. Keys with fewer than
 // four such acts in that time have no lease, and cost the store as much as without this
 // layer. Near the limit, leases shrink to nothing. Acts with an ID, a hold, a MaxWait or an
 // UpTo or Keep, peeks, acts with alternatives, and acts in which a limit is not leased go to
@@ -72,15 +77,15 @@ type Layer struct {
 	perShard int
 	seed     maphash.Seed
 	now      func() int64 // ns
-	limits   limits
 	shards   [shardCount]shard
+	total    total
 	counts   counts
 	returner returner
 }
 
 type shard struct {
 	mu    spin.Mutex
-	cells map[string]*cell // by the key of the first charge
+	cells map[uint64]*cell // by the hash of the keys
 	spent uint64           // acts paid with leased units
 	_     [40]byte         // to the end of a cache line
 }
@@ -107,7 +112,7 @@ func Wrap(next weir.Taker, o Options) *Layer {
 		l.now = func() int64 { return o.Now().UnixNano() }
 	}
 	for i := range l.shards {
-		l.shards[i].cells = make(map[string]*cell)
+		l.shards[i].cells = make(map[uint64]*cell)
 	}
 	l.returner.init()
 	return l
@@ -127,33 +132,10 @@ func Check(l *weir.Limit) error {
 	return nil
 }
 
-// limits remembers which limits are leased, so that Leased is called once for each.
-type limits struct {
-	known atomic.Pointer[map[*weir.Limit]bool]
-	mu    sync.Mutex
-}
-
-// maxLimits is how many are remembered before all are dropped: more than a server has
-// rules, and a bound on the memory of limits that come with requests.
-const maxLimits = 4096
-
+// leases asks about each charge anew, and remembers no limits: those that come with requests
+// have no number.
 func (l *Layer) leases(limit *weir.Limit) bool {
-	if known := l.limits.known.Load(); known != nil {
-		if leased, ok := (*known)[limit]; ok {
-			return leased
-		}
-	}
-	l.limits.mu.Lock()
-	defer l.limits.mu.Unlock()
-	all := map[*weir.Limit]bool{}
-	if known := l.limits.known.Load(); known != nil && len(*known) < maxLimits {
-		for k, v := range *known {
-			all[k] = v
-		}
-	}
-	all[limit] = limit.Count > 1 && Check(limit) == nil && l.Leased(limit)
-	l.limits.known.Store(&all)
-	return all[limit]
+	return limit.Count > 1 && l.Leased(limit) && Check(limit) == nil
 }
 
 // leasable reports whether an act can be paid with leased units, or is a peek at limits whose
@@ -182,7 +164,10 @@ func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
 			t.pass(a, acts)
 			continue
 		}
-		c, state := l.spend(a)
+		c, state, expired := l.spend(a)
+		if expired != nil {
+			t.acts = append(t.acts, expired)
+		}
 		if state == busy && len(acts) == 1 {
 			// A call that has claims itself must not wait for those of others.
 			state = l.wait(ctx, c, a)

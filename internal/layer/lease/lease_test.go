@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -323,23 +324,32 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A reset forgets what was charged, so the share of it must not be spent.
+// A reset forgets what was charged, so the leases of it must not be spent, whatever other keys
+// were leased with them.
 func TestReset(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
 	l := lease.Wrap(memstore.New(memstore.Options{Now: clock.Now}), lease.Options{Leased: all, Now: clock.Now})
 	limit := (&weir.Limit{Count: 100, Period: time.Hour}).MustCompile()
+	other := (&weir.Limit{Count: 1000, Period: time.Hour}).MustCompile()
 	charge := weir.Charge{Key: "k", Limit: limit, Cost: 1}
+	beside := []weir.Charge{{Key: "beside", Limit: other, Cost: 1}, charge}
 	for range 20 {
 		take(l, charge)
+		take(l, beside...)
+	}
+	if l.Stats().Left < 2 {
+		t.Fatalf("leased: %+v", l.Stats())
 	}
 	reset := storetest.NewAct(weir.Charge{Key: "k", Limit: limit})
 	reset.Kind = acts.KindReset
 	l.Take(t.Context(), []*weir.Act{reset})
 	granted := 0
-	for range 150 {
-		if take(l, charge).Allowed() {
-			granted++
+	for range 100 {
+		for _, charges := range [][]weir.Charge{{charge}, beside} {
+			if take(l, charges...).Allowed() {
+				granted++
+			}
 		}
 	}
 	if granted != 100 {
@@ -576,6 +586,55 @@ func TestLeasedTakesAllocateNothing(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(1000, allow); n != 0 || d.Source != acts.SourceLease {
 		t.Errorf("%v allocations, %+v", n, d)
+	}
+}
+
+// TestNewLimitsAllocateNothing holds that a limit that was never seen before costs no memory:
+// clients may bring along a new one with each request.
+func TestNewLimitsAllocateNothing(t *testing.T) {
+	l := lease.Wrap(idle{}, lease.Options{Leased: func(*weir.Limit) bool { return false }})
+	limits := newLimits(1100)
+	list := []*weir.Act{storetest.NewAct(weir.Charge{Key: "k", Cost: 1})}
+	i := 0
+	take := func() {
+		list[0].Charges[0].Limit = limits[i]
+		l.Take(context.Background(), list)
+		i++
+	}
+	if n := testing.AllocsPerRun(1000, take); n != 0 {
+		t.Errorf("%v allocations for a new limit", n)
+	}
+}
+
+// newLimits returns n limits that differ.
+func newLimits(n int) []*weir.Limit {
+	limits := make([]*weir.Limit, n)
+	for i := range limits {
+		limits[i] = weir.PerHour(int64(2 + i)).MustCompile()
+	}
+	return limits
+}
+
+// idle decides nothing.
+type idle struct{}
+
+// Take does nothing.
+func (idle) Take(context.Context, []*weir.Act) {}
+
+// BenchmarkLimits is what the layer adds to an act, by the number of limits in use.
+func BenchmarkLimits(b *testing.B) {
+	for _, n := range []int{1, 4000, 20_000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			l := lease.Wrap(idle{}, lease.Options{Leased: func(*weir.Limit) bool { return false }})
+			limits := newLimits(n)
+			list := []*weir.Act{storetest.NewAct(weir.Charge{Key: "k", Cost: 1})}
+			i := 0
+			for b.Loop() {
+				list[0].Charges[0].Limit = limits[i%n]
+				l.Take(context.Background(), list)
+				i++
+			}
+		})
 	}
 }
 

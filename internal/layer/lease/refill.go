@@ -17,7 +17,7 @@ type trip struct {
 
 // pass has an act of a call go on as it is.
 func (t *trip) pass(a *weir.Act, acts []*weir.Act) {
-	if len(acts) == 1 {
+	if len(acts) == 1 && len(t.acts) == 0 {
 		t.acts = acts
 	} else {
 		t.acts = append(t.acts, a)
@@ -38,7 +38,7 @@ type refill struct {
 
 // refill adds an act whose cell its caller refills.
 func (t *trip) refill(l *Layer, c *cell, a *weir.Act) {
-	s := l.shard(c.charges[0].Key)
+	s := l.shard(c.hash)
 	s.mu.Lock()
 	k := &refill{cell: c, first: a, act: a, need: a.Charges[0].Cost, sent: c.asked}
 	returned := l.empty(c, k.sent)
@@ -74,13 +74,12 @@ func (k *refill) own() *weir.Act {
 	return a
 }
 
-// size returns how many units to lease: by demand, and fewer where little is left.
+// size returns how many units to lease: by demand, and fewer where little is left. They count
+// in the total.
 func (l *Layer) size(c *cell, now int64) int64 {
-	part, most := float64(weir.MaxCost), float64(weir.MaxCost)
+	most := float64(weir.MaxCost)
 	for i := range c.charges {
-		limit := c.charges[i].Limit
-		part = min(part, l.Part*float64(limit.Count), float64(limit.Capacity()))
-		if most = min(part, most); !c.at.IsZero() {
+		if !c.at.IsZero() {
 			most = min(most, float64(c.granted[i].Remaining)/4)
 		}
 	}
@@ -88,7 +87,7 @@ func (l *Layer) size(c *cell, now int64) int64 {
 		most = 0
 	}
 	// Callers that wait will spend at once, however little is left.
-	return max(int64(min(c.next(now, l.ahead), most)), min(c.waiting, int64(part)))
+	return l.total.reserve(c, max(int64(min(c.next(now, l.ahead), most)), c.waiting), l.Part)
 }
 
 // send calls the store, and ends the claims in any case.
@@ -109,7 +108,7 @@ func (t *trip) send(ctx context.Context, l *Layer) {
 
 // settle stores the leased units and answers the caller.
 func (l *Layer) settle(k *refill) {
-	s := l.shard(k.cell.charges[0].Key)
+	s := l.shard(k.cell.hash)
 	s.mu.Lock()
 	returned := l.file(k)
 	close(k.cell.ready)
@@ -127,6 +126,7 @@ func (l *Layer) file(k *refill) *weir.Act {
 	c := k.cell
 	if k.act.Err != nil || !k.act.Allowed() {
 		c.left += k.old // they still expire in time
+		l.total.count(c, c.left)
 		c.short = true
 		return nil
 	}
@@ -135,12 +135,13 @@ func (l *Layer) file(k *refill) *weir.Act {
 	c.left, c.at = granted-k.need, c.granted[0].At
 	c.taken, c.spent = k.sent, c.spent+k.need+k.old
 	c.short = granted < k.need+k.extra
-	c.end, c.window = k.sent+l.ahead, false
+	c.end = k.sent + l.ahead
 	for i := range c.charges {
-		// The store decided after the act was sent, so its window ends no earlier.
-		if algo.TraitsOf(c.charges[i].Limit.Algorithm).Windows && k.sent+c.granted[i].ResetAfter.Nanoseconds() <= c.end {
-			c.end, c.window = k.sent+c.granted[i].ResetAfter.Nanoseconds(), true
-		}
+		c.end = min(c.end, c.windowEnd(i, k.sent))
+	}
+	c.window = true
+	for i := range c.charges {
+		c.window = c.window && c.windowEnd(i, k.sent) <= c.end
 	}
 	if c.left > 0 {
 		l.counts.leases.Add(1)
@@ -148,10 +149,20 @@ func (l *Layer) file(k *refill) *weir.Act {
 	if c.removed {
 		c.left = 0 // the charge may have been reset since
 	}
+	l.total.count(c, c.left)
 	if !l.returner.stopped.Load() {
 		return nil
 	}
 	return l.empty(c, c.end)
+}
+
+// windowEnd returns the end of the i-th charge's window; forever if it has none. The store
+// decided after the act was sent, so the window ends no earlier.
+func (c *cell) windowEnd(i int, sent int64) int64 {
+	if !algo.TraitsOf(c.charges[i].Limit.Algorithm).Windows {
+		return forever
+	}
+	return sent + c.granted[i].ResetAfter.Nanoseconds()
 }
 
 // answer copies the decisions of our own act to the caller's.
@@ -185,6 +196,7 @@ func (l *Layer) empty(c *cell, now int64) *weir.Act {
 	}
 	left := c.left
 	c.left = 0
+	l.total.count(c, 0)
 	if c.window {
 		return nil
 	}

@@ -118,16 +118,18 @@ func (l *Layer) sweep(s *shard, now int64) []*weir.Act {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var acts []*weir.Act
-	for key, c := range s.cells {
+	for _, c := range s.cells {
 		if c.ready != nil {
 			continue
 		}
 		if a := l.empty(c, now); a != nil {
 			acts = append(acts, a)
 		}
-		if c.left == 0 && now-c.touched > 2*l.ahead {
-			c.removed = true
-			delete(s.cells, key)
+		if c.left > 0 {
+			continue
+		}
+		if l.total.count(c, 0); now-c.touched > 2*l.ahead {
+			l.remove(s, c)
 		}
 	}
 	return acts

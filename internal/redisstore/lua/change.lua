@@ -29,7 +29,7 @@ local function give(k, units, whole, since, delay)
       ext[holder], used, back = 0, used - 1, 1
     end
   elseif units > 0 then
-    GIVES[k] = true
+    REFUNDABLE[k] = true
     -- @back
   end
   AT[k], USED[k], REM[k], AGED[k], EXT[k] = at, used, rem, aged - back, ext
@@ -133,7 +133,7 @@ for i = code == 0 and n or 0, 1, -1 do
       if was == 0 then
         since[i], delay[i] = now, later
       end
-      missing[i] = due - was
+      missing[i], REFUNDABLE[k] = due - was, true
     end
     granted = outcome == 1 and held[i] or 0
     queue[k] = (queue[k] or 0) + held[i]

@@ -95,4 +95,4 @@
 -- back, they are moved with it at once.
 local floor, min, max = math.floor, math.min, math.max
 local spread, unpack, pack, call = unpack, struct.unpack, struct.pack, redis.call
-local GCRA, LOG, RING, BUCKET, COUNTER, LEAKY, CONCURRENCY = 0, 2, 3, 4, 5, 6, 7
+local LOG, RING, COUNTER, LEAKY, CONCURRENCY = 2, 3, 5, 6, 7

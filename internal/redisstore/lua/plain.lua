@@ -14,7 +14,7 @@
 -- Reply: one string, packed big-endian:
 --              keys that held something foreign, at          I2 I7
 --              a run, as in head.lua                         I7 I7 I7 I7
-local request, foreign, n = ARGV[1], 0, #KEYS
+local request, foreign, n, refundable = ARGV[1], 0, #KEYS, false
 -- Tables cost more than the arithmetic, so a single key uses none.
 local one, values, lives, only
 -- The reply, as numbers: packing them run by run costs more.
@@ -69,9 +69,6 @@ for r = 1, rules do
         local fresh = 0
         -- @fresh
         life = lifetime(fresh)
-      end
-      if aged == 0 and ext and used > 0 and (id == GCRA or id == BUCKET or id == LEAKY) then
-        ext = nil
       end
       -- @save
       if values then

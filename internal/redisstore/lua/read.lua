@@ -18,7 +18,7 @@ end
 
 -- A table that has to grow costs more than one that is made with some room.
 local RULE, AT, USED, REM = {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}
-local AGED, EXT, DIRTY, GIVES = {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {}
+local AGED, EXT, DIRTY, REFUNDABLE = {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {}
 local values, missing = nil, {}
 if #KEYS > 1 then
   values = call('MGET', spread(KEYS))

@@ -38,7 +38,7 @@ for i = 1, n do
         DELAY[i] = queued(k, 0)
       end
     end
-    GIVES[k] = GIVES[k] or record > 0 and cost > 0
+    REFUNDABLE[k] = REFUNDABLE[k] or record > 0 and cost > 0
     if anonymous and RULE[k][1] == CONCURRENCY and cost > 0 then
       occupy(k, holder, cost)
       cost = 0

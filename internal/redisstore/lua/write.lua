@@ -14,14 +14,7 @@ for k = 1, #KEYS do
       -- @fresh
       life = lifetime(fresh)
     end
-    if id == GCRA or id == BUCKET or id == LEAKY then
-      -- Keys on which something can be given back remember their least levels.
-      if GIVES[k] and not ext then
-        ext = pack('>I7I7', now, id == BUCKET and 1 or q)
-      elseif not GIVES[k] and aged == 0 and used > 0 then
-        ext = nil
-      end
-    end
+    local refundable = REFUNDABLE[k]
     -- @save
     if value then
       call('SET', key, value, 'PX', life)
