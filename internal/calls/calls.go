@@ -159,9 +159,42 @@ func (c *Lanes) Take(ctx context.Context, acts []*weir.Act) {
 		}
 	}
 	for _, t := range others {
-		t.await()
+		defer t.await() // all of them, also if the store has panicked
 	}
 }
+
+// errPosted is the cause of a reply that nobody waits for.
+var errPosted = errors.New("the reply is not waited for")
+
+// Post has the acts sent with the next batches of their lanes, and returns at once. The error of
+// an act is a [acts.Pending], unless it cannot be sent. It does not panic if the wrapped Taker
+// does.
+func (c *Lanes) Post(acts []*weir.Act) {
+	acts = c.Unreachable(acts)
+	for len(acts) > 0 {
+		var same []*weir.Act
+		l := c.lane(acts[0])
+		same, acts = c.apart(l, acts)
+		t := c.ticket(context.Background(), l, same)
+		t.posted = true
+		if !t.board() {
+			continue
+		}
+		for i, a := range same {
+			a.Err = &pending{kind: a.Kind, cause: errPosted, batch: t.batch, act: t.own[i]}
+		}
+	}
+}
+
+// Node returns the name of the node that decides an act's first charge, and whether it decides the
+// others, too.
+func (c *Lanes) Node(a *weir.Act) (name string, alone bool) {
+	name, _, alone = c.store.Locate(a)
+	return name, alone
+}
+
+// Reaches reports whether a node is reachable.
+func (c *Lanes) Reaches(name string) bool { return !c.watch.Any() || c.node(name).Outage() == nil }
 
 // board puts acts into the next batches of their lanes. It returns the tickets of those that
 // have to be waited for: one, if all are in one batch.

@@ -135,6 +135,17 @@ func (b *answer) cutOff(out *outage.Error, unsent bool) {
 	}
 }
 
+// dismiss answers the callers of a batch that is not sent, because of an outage, and returns the
+// functions to call now.
+func (b *answer) dismiss(out *outage.Error) (onReturn []func()) {
+	b.cutOff(out, true)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.returned = true
+	onReturn, b.onReturn = b.onReturn, nil
+	return onReturn
+}
+
 // wasDismissed reports whether an outage dismissed the batch.
 func (b *answer) wasDismissed() bool {
 	b.mu.Lock()
@@ -230,7 +241,9 @@ func (l *lane) join(t *ticket) (start bool, err error) {
 	} else {
 		b.ctx = nil
 	}
-	t.woken = b.follow(t)
+	if !t.posted {
+		t.woken = b.follow(t)
+	}
 	l.waiting += len(acts)
 	if t.sole {
 		b.callers.Add(1)
@@ -318,15 +331,17 @@ func (l *lane) full() bool {
 	return l.waiting >= l.maxBatch
 }
 
-// dismiss answers the callers of all batches that wait. The batch in flight keeps the
-// lane, so that later acts do not overtake it once the outage is over.
-func (l *lane) dismiss(out *outage.Error) {
+// dismiss answers the callers of all batches that wait, and returns the functions to call now. The
+// batch in flight keeps the lane, so that later acts do not overtake it once the outage is over.
+func (l *lane) dismiss(out *outage.Error) (onReturn []func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, b := range l.queue {
 		l.stats.Withdrawn += int64(len(b.acts))
 		l.waiting -= len(b.acts)
-		b.cutOff(out, true)
+		fail(b.acts, weir.ErrNotApplied, out) // for those that nobody waits for
+		onReturn = append(onReturn, b.dismiss(out)...)
 	}
 	l.queue = nil
+	return onReturn
 }

@@ -192,7 +192,9 @@ func (c *Lanes) tick(responsive bool) (needed bool) {
 		}
 		if out != nil {
 			for i := range n.lanes {
-				n.lanes[i].dismiss(out)
+				for _, f := range n.lanes[i].dismiss(out) {
+					f()
+				}
 			}
 		}
 		late, inFlight := n.judge(responsive, int((c.Late+outage.Tick-1)/outage.Tick))

@@ -68,19 +68,24 @@ func meet(a, b *weir.Act) bool {
 // split boards acts of several lanes. Each lane sends its acts as soon as it can.
 func (c *Lanes) split(ctx context.Context, acts []*weir.Act) (tickets []*ticket) {
 	for len(acts) > 0 {
+		var same []*weir.Act
 		l := c.lane(acts[0])
-		var same, others []*weir.Act
-		for _, a := range acts {
-			if c.lane(a) == l {
-				same = append(same, a)
-			} else {
-				others = append(others, a)
-			}
-		}
+		same, acts = c.apart(l, acts)
 		if t := c.ticket(ctx, l, same); t.board() {
 			tickets = append(tickets, t)
 		}
-		acts = others
 	}
 	return tickets
+}
+
+// apart divides acts into those of a lane and the others.
+func (c *Lanes) apart(l *lane, acts []*weir.Act) (same, others []*weir.Act) {
+	for _, a := range acts {
+		if c.lane(a) == l {
+			same = append(same, a)
+		} else {
+			others = append(others, a)
+		}
+	}
+	return same, others
 }

@@ -24,6 +24,7 @@ type ticket struct {
 	acts   []*weir.Act
 	own    []*weir.Act     // the copies; the batch's
 	sole   bool            // the caller waits for this batch and for nothing else
+	posted bool            // no caller waits
 	woken  <-chan struct{} // the batch wakes the caller at the ends of ctx; nil: it does not
 
 	copies    []weir.Act

@@ -6,26 +6,23 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/outage"
 )
 
-const (
-	// actsPerCall and callTimeout bound a call that pays debts.
-	actsPerCall = 64
-	callTimeout = 10 * time.Second
-	// A pause after a call is pauseFactor times as long as the call, at least minPause, so
-	// that reconciling takes a small part of the store's time.
-	pauseFactor, minPause = 4, 2 * time.Millisecond
-	// firstRetry is the pause after a call that failed, maxRetry the longest.
-	firstRetry, maxRetry = 20 * time.Millisecond, 200 * time.Millisecond
-	// failuresAtStop is how many calls in a row may fail once Stop was called: a short
-	// outage is waited for.
-	failuresAtStop = 4
-)
+// A payment is acts that go to one node, in order. What they pay is in flight until paid is
+// called with their outcomes, with the ledger locked.
+type payment struct {
+	ledger *ledger
+	acts   []*weir.Act
+	paid   func(outcomes []*weir.Act)
+	flight *flight // nil: nobody waits for it
+}
+
+// actsPerCall bounds the acts that are paid in one call.
+const actsPerCall = 64
 
 // errHere says that the take that an act is about was granted here.
 var errHere = fmt.Errorf("%w: the take was granted without the store", weir.ErrNotApplied)
@@ -33,145 +30,317 @@ var errHere = fmt.Errorf("%w: the take was granted without the store", weir.ErrN
 // errLate says that the reply to what is owed before an act is late.
 var errLate = errors.New("its reply is late")
 
+// ask pays what is owed about the acts, and asks the store. Acts of different nodes do not wait for
+// what is owed to each other's.
+func (r *Remote) ask(ctx context.Context, all []*weir.Act) {
+	returned := false
+	defer func() {
+		if !returned { // the store panicked, or ended this goroutine
+			r.abandon(all)
+		}
+	}()
+	sent := r.calls.Unreachable(all)
+	if r.ledgers.owing.Load() == 0 {
+		r.calls.Take(ctx, sent)
+	} else {
+		r.askOwed(ctx, sent)
+	}
+	returned = true
+}
+
+// abandon has what callers will not be told withdrawn, kept or counted.
+func (r *Remote) abandon(all []*weir.Act) {
+	for _, a := range all {
+		if undecided(a) {
+			r.decide(a, true, false)
+		}
+	}
+}
+
+// askOwed asks the store while something is owed.
+func (r *Remote) askOwed(ctx context.Context, all []*weir.Act) {
+	groups := r.groups(all)
+	if len(groups) == 1 {
+		r.calls.Take(ctx, r.payFirst(ctx, all))
+		return
+	}
+	var work sync.WaitGroup
+	panics := make(chan any, len(groups))
+	for _, group := range groups {
+		work.Go(func() {
+			defer func() {
+				if cause := recover(); cause != nil {
+					panics <- cause
+				}
+			}()
+			r.calls.Take(ctx, r.payFirst(ctx, group))
+		})
+	}
+	work.Wait()
+	select {
+	case cause := <-panics:
+		panic(cause)
+	default:
+	}
+}
+
+// groups divides acts by their nodes: acts that have a node in common are in one group.
+func (r *Remote) groups(all []*weir.Act) [][]*weir.Act {
+	if len(all) < 2 {
+		return [][]*weir.Act{all}
+	}
+	group := map[*ledger]int{} // of each node
+	of := make([]int, len(all))
+	for i, a := range all {
+		s := r.seat(a)
+		of[i] = i
+		s.each(func(l *ledger) bool {
+			other, known := group[l]
+			if group[l] = of[i]; known && other != of[i] {
+				for j := range of[:i+1] {
+					if of[j] == other {
+						of[j] = of[i]
+					}
+				}
+				for l, g := range group {
+					if g == other {
+						group[l] = of[i]
+					}
+				}
+			}
+			return true
+		})
+	}
+	var groups [][]*weir.Act
+	at := map[int]int{}
+	for i, a := range all {
+		g, known := at[of[i]]
+		if !known {
+			g = len(groups)
+			at[of[i]], groups = g, append(groups, nil)
+		}
+		groups[g] = append(groups[g], a)
+	}
+	return groups
+}
+
 // payFirst pays what is owed about the keys and IDs of acts, and returns the acts that may
-// follow it. The others are not sent: their nodes are unreachable, or their takes were granted
-// here, or something is still owed before them.
+// follow it. The others are not sent: their takes were granted here, or something is still owed
+// before them.
 func (r *Remote) payFirst(ctx context.Context, all []*weir.Act) (rest []*weir.Act) {
-	all = r.calls.Unreachable(all)
-	var err error
-	for err == nil && !r.book.empty() {
-		var due []*payment
-		var busy *flying
-		all, due, busy = r.claim(all)
+	for {
+		var c claims
+		for _, a := range all {
+			if r.claim(&c, a) {
+				rest = append(rest, a)
+			}
+		}
+		var err error
 		switch {
-		case len(due) > 0:
-			err = r.pay(ctx, due)
-		case busy != nil && busy.late.Load():
+		case len(c.due) > 0:
+			err = r.pay(ctx, c.due)
+		case c.busy == nil:
+			return rest
+		case c.busy.late.Load():
 			err = errLate
-		case busy != nil:
+		default:
 			select {
-			case <-busy.landed:
+			case <-c.busy.landed:
 			case <-ctx.Done():
 				err = ctx.Err()
 			}
-		default:
-			return all
+		}
+		if all, rest = rest, nil; err != nil {
+			return r.unblocked(all, err)
 		}
 	}
-	if err == nil {
-		return all
-	}
-	r.book.lock()
-	defer r.book.unlock()
+}
+
+// unblocked returns the acts before which nothing is owed. The others were not sent, because of an
+// error of what is.
+func (r *Remote) unblocked(all []*weir.Act, err error) (rest []*weir.Act) {
 	for _, a := range all {
-		if r.blocked(a) {
-			a.Err = fmt.Errorf("weir: %v: %w: what is owed before it: %v", a.Kind, weir.ErrNotApplied, err)
-			if out := new(outage.Error); errors.As(err, &out) {
-				a.Err = fmt.Errorf("weir: %v: %w: %w", a.Kind, weir.ErrNotApplied, out)
-			}
-		} else {
+		if !r.blocked(a) {
 			rest = append(rest, a)
+			continue
+		}
+		a.Err = fmt.Errorf("weir: %v: %w: what is owed before it: %v", a.Kind, weir.ErrNotApplied, err)
+		if out := new(outage.Error); errors.As(err, &out) {
+			a.Err = fmt.Errorf("weir: %v: %w: %w", a.Kind, weir.ErrNotApplied, out)
 		}
 	}
 	return rest
 }
 
-// claim takes out what has to be paid before acts, and returns what is in flight of it. It
-// returns the acts that are not about takes that were granted here.
-func (r *Remote) claim(all []*weir.Act) (rest []*weir.Act, due []*payment, busy *flying) {
-	r.book.lock()
-	defer r.book.unlock()
-	about := func(e *entry) {
-		if e.busy != nil {
-			busy = e.busy
-		} else if len(e.acts) > 0 {
-			due = append(due, r.payEntry(e))
+// owing calls f with each ledger that may owe something about an act of the seat, locked, and the
+// charges that it has.
+func (s *seat) owing(all *ledgers, f func(l *ledger, has func(i int) bool)) {
+	locked := func(l *ledger, has func(int) bool) {
+		if !l.empty() {
+			l.lock()
+			defer l.unlock()
+			f(l, has)
 		}
 	}
-	for _, a := range all {
-		if r.book.granted(a, r.now()) != nil {
-			a.Err = errHere
-			continue
+	s.each(func(l *ledger) bool {
+		locked(l, func(i int) bool { return s.ledger(i) == l })
+		return true
+	})
+	for _, l := range *all.strayed.Load() {
+		locked(l, func(i int) bool { return s.ledger(i) != l })
+	}
+}
+
+// claims are what has to be paid before acts.
+type claims struct {
+	due  []*payment
+	acts int     // in due
+	busy *flight // of what is in flight already
+}
+
+// claim takes out what has to be paid before an act. It returns false if the act is about a take
+// that was granted here.
+func (r *Remote) claim(c *claims, a *weir.Act) bool {
+	s := r.seat(a)
+	if s.grantedHere(a, r.now()) {
+		a.Err = errHere
+		return false
+	}
+	s.owing(r.ledgers, func(l *ledger, has func(int) bool) {
+		about := func(e *entry) {
+			switch {
+			case !e.blocks() || len(e.acts) == 0:
+			case e.busy != nil:
+				c.busy = e.busy
+			case c.acts < actsPerCall:
+				c.add(r.payEntry(l, e, actsPerCall-c.acts))
+			}
 		}
-		rest = append(rest, a)
-		if e := r.book.ids[idOf(a)]; e != nil {
+		if e := l.ids[idOf(a)]; e != nil {
 			about(e)
 		}
 		for i := range a.Charges {
-			c := &a.Charges[i]
-			for e := range r.book.byKey[c.Key] {
-				about(e)
-			}
-			if d := r.book.budgets[budgetOf(c)]; d == nil {
+			if !has(i) {
 				continue
-			} else if d.busy != nil {
-				busy = d.busy
-			} else if p := r.payUnits(d); p != nil {
-				due = append(due, p)
+			}
+			charge := &a.Charges[i]
+			for e := range l.byKey[charge.Key] {
+				if about(e); c.acts >= actsPerCall {
+					break
+				}
+			}
+			switch d := l.budgets[budgetOf(charge)]; {
+			case d == nil || !d.blocks():
+			case d.busy != nil:
+				c.busy = d.busy
+			case c.acts < actsPerCall:
+				if p := r.payUnits(l, d); p != nil {
+					c.add(p)
+				}
 			}
 		}
-	}
-	return rest, due, busy
+	})
+	return true
 }
 
-// blocked reports whether something is still owed before an act.
-func (r *Remote) blocked(a *weir.Act) bool {
-	if r.book.ids[idOf(a)] != nil {
-		return true
-	}
-	for i := range a.Charges {
-		if d := r.book.budgets[budgetOf(&a.Charges[i])]; d != nil && (d.busy != nil || d.due(r.now()) > 0) || len(r.book.byKey[a.Charges[i].Key]) > 0 {
-			return true
+func (c *claims) add(p *payment) {
+	c.due = append(c.due, p)
+	c.acts += len(p.acts)
+}
+
+// blocked reports whether an act has to wait for what is owed.
+func (r *Remote) blocked(a *weir.Act) (blocked bool) {
+	s := r.seat(a)
+	s.owing(r.ledgers, func(l *ledger, has func(int) bool) {
+		waits := func(e *entry) bool { return e != nil && len(e.acts) > 0 && e.blocks() }
+		blocked = blocked || waits(l.ids[idOf(a)])
+		for i := range a.Charges {
+			if !has(i) || blocked {
+				continue
+			}
+			c := &a.Charges[i]
+			d := l.budgets[budgetOf(c)]
+			blocked = d != nil && d.blocks() && (d.busy != nil || d.due(r.now()) > 0)
+			for e := range l.byKey[c.Key] {
+				if blocked = blocked || waits(e); blocked {
+					break
+				}
+			}
 		}
-	}
-	return false
+	})
+	return blocked
 }
 
-// pay sends payments, and returns the errors of their acts.
-func (r *Remote) pay(ctx context.Context, due []*payment) (err error) {
+// pay sends payments, and returns the first error of their acts.
+func (r *Remote) pay(ctx context.Context, due []*payment) (first error) {
 	var all []*weir.Act
 	for _, p := range due {
 		all = append(all, p.acts...)
 	}
 	r.takeAndRecover(ctx, all)
 	for _, p := range due {
-		err = errors.Join(err, r.outcome(p))
+		if err := r.outcome(p); first == nil {
+			first = err
+		}
 	}
-	return err
+	return first
 }
 
-// outcome ends a payment once the outcomes of its acts are known, and returns their errors.
-func (r *Remote) outcome(p *payment) (err error) {
+// outcome ends a payment once the outcomes of its acts are known, and returns their first error.
+func (r *Remote) outcome(p *payment) (first error) {
 	var missing atomic.Int64
 	missing.Store(1)
 	known := func() {
 		if missing.Add(-1) == 0 {
-			r.book.lock()
-			p.paid(p.acts)
-			r.book.unlock()
+			r.land(p)
 		}
 	}
 	for _, a := range p.acts {
-		err = errors.Join(err, a.Err)
+		if a.Err != nil && first == nil {
+			first = a.Err
+		}
 		var late acts.Pending
 		if !errors.As(a.Err, &late) {
 			continue
 		}
-		if p.flying != nil {
-			p.flying.late.Store(true)
+		if p.flight != nil {
+			p.flight.late.Store(true)
 		}
 		missing.Add(1)
-		r.reconciler.awaited.Add(1)
+		r.background.awaited.Add(1)
 		late.Then(func(reply *weir.Act) {
-			defer r.reconciler.awaited.Add(-1)
+			defer r.background.awaited.Add(-1)
 			a.Err = reply.Err
 			copy(a.Decisions, reply.Decisions)
 			known()
-			r.wake()
+			r.wakeLedger(p.ledger)
 		})
 	}
 	known()
-	return err
+	return first
+}
+
+// land notes the outcomes of a payment.
+func (r *Remote) land(p *payment) {
+	var changed []weir.Charge
+	for _, a := range p.acts {
+		if a.Err == nil {
+			changed = append(changed, a.Charges...)
+		}
+	}
+	p.ledger.lock()
+	func() {
+		defer p.ledger.unlock()
+		p.paid(p.acts)
+	}()
+	r.notify(changed)
+}
+
+// notify reports charges whose state in the store was changed to agree with earlier answers.
+func (r *Remote) notify(charges []weir.Charge) {
+	for i := range charges {
+		r.Reconciled(&charges[i])
+	}
 }
 
 // errPanicked is the error of acts whose outcome a panic of the store left unknown.
@@ -193,185 +362,4 @@ func (r *Remote) takeAndRecover(ctx context.Context, acts []*weir.Act) {
 // notApplied reports whether the store has certainly not applied an act.
 func notApplied(err error) bool {
 	return errors.Is(err, weir.ErrNotApplied) || errors.Is(err, weir.ErrMisconfigured)
-}
-
-// collect takes out some debts.
-func (r *Remote) collect() (due []*payment) {
-	r.book.lock()
-	defer r.book.unlock()
-	now, n := r.now(), 0
-	if p := r.payWithdrawals(actsPerCall / 2); p != nil {
-		due, n = append(due, p), len(p.acts)
-	}
-	for _, e := range r.book.ids {
-		switch {
-		case n >= actsPerCall:
-			return due
-		case e.busy != nil:
-		case now >= e.until || len(e.acts) == 0:
-			r.leave(e)
-		default:
-			due = append(due, r.payEntry(e))
-			n += len(e.acts)
-		}
-	}
-	// Map iteration begins anywhere: balances of an unreachable node do not block the others.
-	for _, d := range r.book.budgets {
-		if n >= actsPerCall {
-			break
-		}
-		if len(d.refunds) > 0 && d.refunding == 0 {
-			due = append(due, r.payRefunds(d))
-			n += d.refunding
-		}
-		if d.busy == nil {
-			if p := r.payUnits(d); p != nil {
-				due = append(due, p)
-				n++
-			}
-		}
-	}
-	return due
-}
-
-// A reconciler is the state of the background work.
-type reconciler struct {
-	awaited  atomic.Int64       // acts whose replies are awaited
-	ctx      context.Context    // of the calls of the store
-	cancel   context.CancelFunc // ends ctx
-	stop     sync.Once
-	stopping chan struct{} // closed by Stop
-
-	mu      sync.Mutex // guards what follows
-	running bool
-	done    chan struct{} // closed when nothing runs
-}
-
-func newReconciler() *reconciler {
-	r := &reconciler{done: make(chan struct{}), stopping: make(chan struct{})}
-	close(r.done)
-	r.ctx, r.cancel = context.WithCancel(context.Background())
-	return r
-}
-
-// wake starts paying in the background, unless it runs or nothing is owed.
-func (r *Remote) wake() {
-	if r.book.empty() {
-		return
-	}
-	c := r.reconciler
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.running || c.ctx.Err() != nil {
-		return
-	}
-	c.running, c.done = true, make(chan struct{})
-	done := c.done
-	go func() {
-		defer close(done)
-		r.reconcile()
-	}()
-}
-
-// reconcile works until nothing is owed that can be paid.
-func (r *Remote) reconcile() {
-	pause, before := minPause, r.counts.recorded.Load()
-	// Outcomes of one batch come together and may cancel each other.
-	r.pause(minPause)
-	failures := 0
-	for due := r.next(); due != nil; due = r.next() {
-		began := time.Now()
-		ctx, cancel := context.WithTimeout(r.reconciler.ctx, callTimeout)
-		err := r.pay(ctx, due)
-		if cancel(); err != nil {
-			pause = min(maxRetry, firstRetry<<failures)
-			failures = min(failures+1, 10)
-		} else {
-			pause, failures = max(minPause, pauseFactor*time.Since(began)), 0
-		}
-		if !r.pause(pause) && failures > failuresAtStop {
-			r.reconciler.cancel()
-		}
-	}
-	if units := r.counts.recorded.Load() - before; units > 0 {
-		r.Logger.Info("the store has recorded units granted without it", "units", units, "doubtful_total", r.counts.doubtful.Load())
-	}
-}
-
-// next takes out the next debts. If there are none that are not in flight, the work is over,
-// and the reply that is missing begins it again.
-func (r *Remote) next() (due []*payment) {
-	c := r.reconciler
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ctx.Err() == nil {
-		due = r.collect()
-	}
-	c.running = due != nil
-	return due
-}
-
-// unpaid is how many budgets and IDs, and ends of takes, are owed.
-func (r *Remote) unpaid() (rest, ends int) {
-	r.book.lock()
-	defer r.book.unlock()
-	for _, d := range r.book.budgets {
-		if d.due(r.now()) > 0 || d.busy != nil || len(d.refunds)+d.refunding > 0 {
-			rest++
-		}
-	}
-	for _, e := range r.book.ids {
-		if last := e.last(); last != nil && endsTake(last) && e.take == nil {
-			ends++
-		} else {
-			rest++
-		}
-	}
-	return rest + len(r.book.withdrawals) + r.book.withdrawing, ends
-}
-
-// pause waits. It returns false if Stop was called.
-func (r *Remote) pause(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-r.reconciler.ctx.Done():
-	}
-	select {
-	case <-r.reconciler.stopping:
-		return false
-	default:
-		return true
-	}
-}
-
-// Stop waits for late replies and calls in flight, and pays what is owed, until ctx ends. The
-// error counts what the store has not recorded. Takes are still answered, and ask the store
-// whether it is reachable or not. Stop may be called again.
-func (r *Remote) Stop(ctx context.Context) error {
-	return errors.Join(r.settleUp(ctx), r.calls.Stop(ctx))
-}
-
-// settleUp waits for late replies and pays.
-func (r *Remote) settleUp(ctx context.Context) error {
-	c := r.reconciler
-	for c.awaited.Load() > 0 && ctx.Err() == nil {
-		select {
-		case <-time.After(minPause):
-		case <-ctx.Done():
-		}
-	}
-	c.stop.Do(func() { close(c.stopping) })
-	c.mu.Lock()
-	done := c.done
-	c.mu.Unlock()
-	defer context.AfterFunc(ctx, c.cancel)()
-	<-done
-	c.cancel()
-	awaited := c.awaited.Load()
-	if rest, ends := r.unpaid(); rest+ends > 0 || awaited > 0 {
-		return fmt.Errorf("weir: stop: charges under %d keys and IDs are not recorded in the store, %d releases and settlements are not delivered, and %d replies are missing", rest, ends, awaited)
-	}
-	return nil
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"strings"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
@@ -13,93 +13,120 @@ import (
 	"github.com/weirlimit/weir/internal/outage"
 )
 
-// What is told is held: whatever a caller is told without the store, the store is made to agree
-// with it. All of this is done with the book locked.
+// Told is held: whatever a caller is told without the store, the store is made to agree with it.
+// All of this is done with the ledgers of the act locked.
 
 // A settler has the store agree with what the caller of an act was told, given what became of
 // the act there: its reply, or an error.
-type settler func(r *Remote, told, reply *weir.Act)
+type settler func(r *Remote, s *seat, told, reply *weir.Act)
 
 // decide decides an act that the store did not, and has it settled as soon as its outcome there
 // is known. It returns false if the act may be sent after all.
 func (r *Remote) decide(a *weir.Act, left, mayAsk bool) bool {
-	reason := a.Err
 	var late acts.Pending
-	r.book.lock()
-	e := r.book.granted(a, r.now())
-	if mayAsk && notApplied(reason) && !left && e == nil && !errors.Is(reason, calls.ErrFull) && r.calls.Reachable(a) {
-		r.book.unlock()
-		a.Err = nil
-		return false
+	_ = errors.As(a.Err, &late)
+	s := r.seat(a)
+	told, settle, decided := r.decideLocked(&s, a, left, mayAsk, late != nil)
+	if settle != nil {
+		r.settleLater(&s, told, late, settle)
 	}
-	var settle settler
+	r.wake(&s)
+	return decided
+}
+
+// decideLocked is decide with the seat locked. It returns what is settled when the late reply comes.
+func (r *Remote) decideLocked(s *seat, a *weir.Act, left, mayAsk, late bool) (told *weir.Act, settle settler, decided bool) {
+	reason := a.Err
+	s.lock()
+	defer s.unlock()
+	g := s.granted(a, r.now())
+	if mayAsk && notApplied(reason) && !left && g == nil && !errors.Is(reason, calls.ErrFull) && r.calls.Reachable(a) {
+		a.Err = nil
+		return nil, nil, false
+	}
 	a.Err = nil
 	switch {
 	case !left && acts.Prepare(a): // nothing decides it differently
-	case e != nil && notApplied(reason):
-		r.decideAbout(a, e)
+	case g != nil && notApplied(reason):
+		r.decideAbout(s, a, g, reason)
 	case left && endsTake(a):
-		settle = r.keep(a, reason)
+		settle = r.keep(s, a, reason)
 	case left:
 		if a.Err = reason; takesID(a) {
 			settle = (*Remote).withdraw
 		}
 	default:
 		r.counts.reason(reason)
-		settle = r.decideByPolicy(a, reason)
+		settle = r.decideByPolicy(s, a, reason)
 	}
-	told := a
-	if settle != nil && errors.As(reason, &late) {
-		told = copyOf(a)
-	} else if settle != nil {
-		settle(r, told, &weir.Act{Err: reason})
+	switch {
+	case settle == nil:
+	case late:
+		return copyOf(a), settle, true
+	default:
+		settle(r, s, a, &weir.Act{Err: reason})
 	}
-	r.book.unlock()
-	if settle != nil && late != nil {
-		r.settleLater(told, late, settle)
-	}
-	return true
+	return nil, nil, true
 }
 
 // settleLater settles an act when its reply comes.
-func (r *Remote) settleLater(told *weir.Act, late acts.Pending, settle settler) {
-	r.reconciler.awaited.Add(1)
+func (r *Remote) settleLater(s *seat, told *weir.Act, late acts.Pending, settle settler) {
+	own := *s
+	r.background.awaited.Add(1)
 	late.Then(func(reply *weir.Act) {
-		defer r.reconciler.awaited.Add(-1)
+		defer r.background.awaited.Add(-1)
 		r.counts.late.Add(1)
 		if reply.Err == nil {
 			r.learn([]*weir.Act{reply})
 		}
-		r.book.lock()
-		settle(r, told, reply)
-		r.book.unlock()
-		r.wake()
+		own.settle(r, told, reply, settle)
+		if reply.Err == nil && endsTake(told) {
+			r.notify(reply.Charges)
+		}
+		r.wake(&own)
 	})
 }
 
+func (s *seat) settle(r *Remote, told, reply *weir.Act, settle settler) {
+	s.lock()
+	defer s.unlock()
+	settle(r, s, told, reply)
+}
+
 // decideAbout decides an act about a take that was granted here, and owes it to the store.
-func (r *Remote) decideAbout(a *weir.Act, e *entry) {
+func (r *Remote) decideAbout(s *seat, a *weir.Act, g *grant, reason error) {
+	if a.Kind != acts.KindTake && !s.roomForID() {
+		r.counts.errors.Add(1)
+		a.Err = reason
+		return
+	}
 	number := a.Asking
-	a.Asking = e.take.Asking
-	r.decideLocally(a)
+	a.Asking = g.take.Asking
+	r.decideLocally(s, a)
 	a.Asking = number
 	r.counts.local.Add(1)
-	if a.Err == nil && a.Kind != acts.KindTake {
-		e.add(a)
-		e.until = max(e.until, r.now()+life(a))
+	if a.Err != nil || a.Kind == acts.KindTake {
+		return
 	}
+	until := r.now() + life(a)
+	s.each(func(l *ledger) bool {
+		e := l.enter(idOf(a), until)
+		e.until = max(e.until, until)
+		l.deliver(e, s.part(a, l))
+		return true
+	})
 }
 
 // decideByPolicy decides an act that the store did not, for a reason.
-func (r *Remote) decideByPolicy(a *weir.Act, reason error) settler {
+func (r *Remote) decideByPolicy(s *seat, a *weir.Act, reason error) settler {
 	policy := r.strictest(a)
 	switch {
 	case endsTake(a):
 		r.counts.errors.Add(1)
-		return r.keep(a, reason)
+		return r.keep(s, a, reason)
 	case a.Kind == acts.KindRefund && policy != Local:
 		r.counts.errors.Add(1)
-		if a.Err = reason; r.book.refunds >= r.book.most {
+		if a.Err = reason; !s.roomForRefunds() {
 			return nil
 		}
 		a.Err = &acts.KeptError{Kind: a.Kind, Reason: reason}
@@ -107,7 +134,7 @@ func (r *Remote) decideByPolicy(a *weir.Act, reason error) settler {
 	case a.Kind != acts.KindTake && (policy != Local || a.ID != "" || a.Kind == acts.KindReset):
 		// Only the store has the state that the act is about.
 		policy = Error
-	case a.ID != "" && policy != Error && (!isOut(reason) || len(r.book.ids) >= r.book.most):
+	case a.ID != "" && policy != Error && (!isOut(reason) || !s.roomForID()):
 		// The store has the ID, or may have it, and another instance may ask for it.
 		policy, reason = Error, fmt.Errorf("%w: repeat the call", reason)
 	}
@@ -120,21 +147,23 @@ func (r *Remote) decideByPolicy(a *weir.Act, reason error) settler {
 		r.deny(a)
 	case Allow:
 		r.counts.allowed.Add(1)
-		r.decideLocally(a)
+		r.decideLocally(s, a)
 	default:
 		r.counts.local.Add(1)
 		if a.Kind == acts.KindRefund && a.Anonymous && holdsSlots(&a.Charges[0]) {
-			return r.refundSlots(a)
+			return r.refundSlots(s, a)
 		}
-		r.decideLocally(a)
+		r.decideLocally(s, a)
 	}
 	switch {
+	case a.Kind == acts.KindRefund && a.Err == nil:
+		return (*Remote).refundOnce
 	case a.ID == "" && a.Kind != acts.KindReset:
 		return (*Remote).agree
 	case takesID(a) && a.Err != nil:
 		return (*Remote).withdraw
 	case takesID(a) && a.Allowed():
-		r.book.grant(a, r.now(), func(c *weir.Charge) bool { return r.Policy(c) == Allow })
+		r.owesTake(s, a)
 	}
 	return nil
 }
@@ -164,15 +193,15 @@ func localGrant(a *weir.Act, i int) int64 {
 }
 
 // agree settles an act without an ID: what its caller was told is charged.
-func (r *Remote) agree(told, reply *weir.Act) {
+func (r *Remote) agree(s *seat, told, reply *weir.Act) {
 	for i := range told.Charges {
 		if c := &told.Charges[i]; told.Kind != acts.KindTake || r.Policy(c) != Allow {
-			r.agreeOn(told, reply, i)
+			r.agreeOn(s.ledger(i), told, reply, i)
 		}
 	}
 }
 
-func (r *Remote) agreeOn(told, reply *weir.Act, i int) {
+func (r *Remote) agreeOn(l *ledger, told, reply *weir.Act, i int) {
 	c := &told.Charges[i]
 	here, there := localGrant(told, i), int64(0)
 	if reply.Err == nil {
@@ -180,116 +209,144 @@ func (r *Remote) agreeOn(told, reply *weir.Act, i int) {
 	}
 	switch missing := here - there; {
 	case undecided(reply) && !notApplied(reply.Err):
-		if told.Kind != acts.KindRefund {
-			r.counts.doubtful.Add(here)
-		}
+		r.counts.doubtful.Add(here)
 	case missing == 0:
 		if reply.Err == nil {
 			r.counts.reconciled.Add(1)
 		}
-	case told.Kind == acts.KindRefund:
-		r.note(told, i, -missing)
 	case missing > 0 || told.Kind != acts.KindTake:
 		if reply.Err == nil && told.Kind == acts.KindTake {
 			r.counts.overgrants.Add(missing)
 		}
-		r.note(told, i, missing)
+		r.note(l, told, i, missing)
 	case !holdsSlots(c) && !c.Limit.ChargeRefused:
 		// The caller refunds an anonymous take of slots after any answer.
-		r.noteRefund(c, &reply.Decisions[i], -missing)
+		r.noteRefund(l, told, i, -missing, &reply.Decisions[i])
 	}
 }
 
-// note has the store charged units of the i-th charge of an act, or fewer. Slots with names
-// are amended instead.
-func (r *Remote) note(a *weir.Act, i int, units int64) {
+// note has the store charged units of the i-th charge of an act. Slots with names are amended
+// instead.
+func (r *Remote) note(l *ledger, a *weir.Act, i int, units int64) {
 	c, fresh := &a.Charges[i], a.Decisions[i].ResetAfter
-	if units == 0 || holdsSlots(c) && !a.Anonymous {
+	if units <= 0 || holdsSlots(c) && !a.Anonymous {
 		return
 	}
 	now := r.now()
-	if !r.book.add(c, units, now, now+fresh.Microseconds()) {
-		r.counts.doubtful.Add(max(0, units))
-	}
-}
-
-// noteRefund has units of a decision of the store refunded there.
-func (r *Remote) noteRefund(c *weir.Charge, d *weir.Decision, units int64) {
-	own := *c
-	own.Cost, own.UpTo, own.Keep, own.Guaranteed, own.At, own.Delay = units, 0, 0, false, d.At.UnixMicro(), d.Delay
-	if !r.book.refund(&weir.Act{Kind: acts.KindRefund, Anonymous: holdsSlots(c), Charges: []weir.Charge{own}, Decisions: make([]weir.Decision, 1)}) {
+	if !l.owe(c, units, now, now+fresh.Microseconds()) {
 		r.counts.doubtful.Add(units)
 	}
 }
 
-// refundOnce has a refund without an ID made, unless the store may have made it.
-func (r *Remote) refundOnce(told, reply *weir.Act) {
-	if notApplied(reply.Err) {
-		own := keptCopy(told)
-		own.Err = nil
-		r.book.refund(own)
+// noteRefund has units of the i-th charge of an act refunded, as the decision d made them; nil:
+// at the charge's own instant.
+func (r *Remote) noteRefund(l *ledger, a *weir.Act, i int, units int64, d *weir.Decision) {
+	c := a.Charges[i]
+	c.Key, c.HashTag = strings.Clone(c.Key), strings.Clone(c.HashTag)
+	c.Cost, c.UpTo, c.Keep, c.Guaranteed, c.Group, c.Alt = units, 0, 0, false, 0, 0
+	if d != nil {
+		c.At, c.Delay = d.At.UnixMicro(), d.Delay
 	}
+	anonymous := a.Anonymous || holdsSlots(&c)
+	if !l.refund(&weir.Act{Kind: acts.KindRefund, Anonymous: anonymous, Charges: []weir.Charge{c}, Decisions: make([]weir.Decision, 1)}) {
+		r.counts.doubtful.Add(units)
+	}
+}
+
+// refundOnce settles a refund without an ID: the store refunds what it has of the charge, unless it
+// may have done so.
+func (r *Remote) refundOnce(s *seat, told, reply *weir.Act) {
+	for i := range told.Charges {
+		if units := told.Charges[i].Cost; notApplied(reply.Err) && units > 0 {
+			r.noteRefund(s.ledger(i), told, i, units, nil)
+		}
+	}
+}
+
+// roomForRefunds reports whether every node has room for a refund.
+func (s *seat) roomForRefunds() bool {
+	room := true
+	s.each(func(l *ledger) bool { room = room && l.room(l.refunds); return room })
+	return room
 }
 
 // refundSlots decides an anonymous refund of slots. Those of takes that the store granted
 // are refunded there later, unless it may have seen the refund by itself.
-func (r *Remote) refundSlots(a *weir.Act) settler {
+func (r *Remote) refundSlots(s *seat, a *weir.Act) settler {
 	peek := copyOf(a)
 	peek.Kind, peek.Charges[0].Cost = acts.KindTake, 0
-	r.decideLocally(peek)
-	r.decideLocally(a)
-	local := a.Decisions[0].Remaining - peek.Decisions[0].Remaining
-	remote := a.Charges[0].Cost - a.Decisions[0].Granted
-	return func(r *Remote, told, reply *weir.Act) {
-		if !notApplied(reply.Err) {
-			return
-		}
-		r.note(told, 0, -local)
-		if own := keptCopy(told); remote > 0 {
-			r.noteRefund(&own.Charges[0], &own.Decisions[0], remote)
+	r.decideLocally(s, peek)
+	r.decideLocally(s, a)
+	// Refunds of takes that were refused here return no slot.
+	freed := a.Decisions[0].Remaining - peek.Decisions[0].Remaining
+	units := a.Charges[0].Cost - a.Decisions[0].Granted + freed
+	return func(r *Remote, s *seat, told, reply *weir.Act) {
+		if notApplied(reply.Err) && units > 0 {
+			r.noteRefund(s.ledger(0), told, 0, units, nil)
 		}
 	}
 }
 
 // keep keeps an act that ends a take, until the store has acknowledged it. The first one of an
 // ID wins.
-func (r *Remote) keep(a *weir.Act, reason error) settler {
+func (r *Remote) keep(s *seat, a *weir.Act, reason error) settler {
 	a.Err = reason
-	e := r.book.enter(a, r.now())
-	if e == nil {
-		return nil
-	}
-	last := e.last()
-	if last != nil && endsTake(last) {
-		if last.Kind == a.Kind && acts.Content(last) == acts.Content(a) {
-			a.Err = &acts.KeptError{Kind: a.Kind, Reason: reason}
+	kept := &acts.KeptError{Kind: a.Kind, Reason: reason}
+	var ended *weir.Act
+	s.each(func(l *ledger) bool {
+		if e := l.ids[idOf(a)]; e != nil && e.last() != nil && endsTake(e.last()) {
+			ended = e.last()
+		}
+		return ended == nil
+	})
+	switch {
+	case ended != nil:
+		if ended.Kind == a.Kind && acts.Content(ended) == acts.Content(a) {
+			a.Err = kept
 		}
 		return nil
-	}
-	a.Err = &acts.KeptError{Kind: a.Kind, Reason: reason}
-	e.add(a)
-	if last != nil {
+	case !s.roomForID():
 		return nil
 	}
-	e.busy = &flying{landed: make(chan struct{})} // until its outcome is known
-	e.busy.late.Store(true)
-	return func(r *Remote, told, reply *weir.Act) {
+	a.Err = kept
+	until := r.now() + life(a)
+	var fresh []*entry
+	s.each(func(l *ledger) bool {
+		e := l.enter(idOf(a), until)
+		if l.deliver(e, s.part(a, l)); len(e.acts) == 1 {
+			e.send().late.Store(true) // until its outcome is known
+			e.sent, fresh = 1, append(fresh, e)
+		}
+		return true
+	})
+	return func(r *Remote, s *seat, told, reply *weir.Act) {
 		sent := *told
 		sent.Err = reply.Err
-		r.paidEntry(e, []*weir.Act{&sent})
+		s.each(func(l *ledger) bool {
+			for _, e := range fresh {
+				if l.ids[e.name] == e {
+					r.paidEntry(l, e, []*weir.Act{&sent})
+				}
+			}
+			return true
+		})
 	}
 }
 
 // withdraw settles a take with an ID whose caller was told an error, or has left: the store takes
 // the asking back. It knows whether somebody was told the answer to another one.
-func (r *Remote) withdraw(told, reply *weir.Act) {
+func (r *Remote) withdraw(s *seat, told, reply *weir.Act) {
 	switch {
 	case notApplied(reply.Err), reply.Err != nil && !undecided(reply), reply.Err == nil && !charges(reply):
 		return // it charged nothing
 	}
-	if !r.book.withdraw(told, r.now()) {
-		r.counts.doubtful.Add(told.Charges[0].Cost)
-	}
+	until := r.now() + life(told)
+	s.each(func(l *ledger) bool {
+		if own := s.part(told, l); !l.withdraw(own, until) {
+			r.counts.doubtful.Add(own.Charges[0].Cost)
+		}
+		return true
+	})
 }
 
 // charges reports whether a decided take was charged anything.
@@ -360,10 +417,10 @@ type localPart struct {
 
 // decideLocally decides the act's Local charges from memory. Charges under other policies
 // follow the result.
-func (r *Remote) decideLocally(a *weir.Act) {
+func (r *Remote) decideLocally(s *seat, a *weir.Act) {
 	part := r.scratch.Get().(*localPart)
 	defer r.recycle(part)
-	r.split(part, a)
+	r.split(part, s, a)
 	if len(part.indices) > 0 {
 		r.local.Take(context.Background(), part.acts[:])
 	}
@@ -399,14 +456,12 @@ func (r *Remote) decideLocally(a *weir.Act) {
 
 // split copies an act's Local charges to part: all charges if there are alternatives, which
 // cannot be decided in parts.
-func (r *Remote) split(part *localPart, a *weir.Act) {
+func (r *Remote) split(part *localPart, s *seat, a *weir.Act) {
 	charges, decisions := part.act.Charges[:0], part.act.Decisions[:0]
 	part.act, part.indices = *a, part.indices[:0]
 	part.act.Err = nil
 	if a.ID != "" {
-		// A take that was granted here is left to the store later, and then nothing here is
-		// about its ID: the local store knows a take by its number.
-		part.act.ID, part.act.Asking = strconv.FormatUint(a.Asking, 36), 0
+		part.act.ID, part.act.Asking = localID(a.Asking), 0
 	}
 	whole := a.Alternatives() && r.strictest(a) == Local
 	for i := range a.Charges {
@@ -414,7 +469,7 @@ func (r *Remote) split(part *localPart, a *weir.Act) {
 		if r.Policy(c) != Local && !whole {
 			continue
 		}
-		charges, decisions = append(charges, r.localCharge(a, i)), append(decisions, weir.Decision{})
+		charges, decisions = append(charges, r.localCharge(s, a, i)), append(decisions, weir.Decision{})
 		part.indices = append(part.indices, i)
 	}
 	part.act.Charges, part.act.Decisions, part.acts[0] = charges, decisions, &part.act

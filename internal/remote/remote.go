@@ -127,8 +127,8 @@ type Remote struct {
 	localShares localShares
 	local       *memstore.Store // decides under the local shares
 	scratch     sync.Pool       // of *localPart
-	book        *book
-	reconciler  *reconciler
+	ledgers     *ledgers
+	background  *background
 	counts      counts
 }
 
@@ -150,8 +150,8 @@ func New(store calls.Store, o Options) *Remote {
 	r := &Remote{
 		Options: o, deadlines: deadline.NewPatience(o.Patience), now: clock(o.Now),
 		lastKnown:  newLastKnown(o.MaxKeys),
-		book:       newBook(o.MaxKeys),
-		reconciler: newReconciler(),
+		ledgers:    newLedgers(o.MaxKeys),
+		background: newBackground(),
 	}
 	o.Calls.OnReply = r.learn
 	o.Calls.Logger = cmp.Or(o.Calls.Logger, o.Logger)
@@ -179,8 +179,7 @@ func (r *Remote) Take(ctx context.Context, acts []*weir.Act) {
 	defer cancel()
 	defer unnumber(number(acts))
 	for mayAsk := true; len(acts) > 0; mayAsk = false {
-		sent := r.payFirst(bounded, acts)
-		r.calls.Take(bounded, sent)
+		r.ask(bounded, acts)
 		acts = r.undecided(ctx, bounded, acts, mayAsk && bounded.Err() == nil)
 	}
 }
@@ -189,18 +188,17 @@ func (r *Remote) Take(ctx context.Context, acts []*weir.Act) {
 // and may be sent once more.
 func (r *Remote) undecided(ctx, bounded context.Context, all []*weir.Act, mayAsk bool) (again []*weir.Act) {
 	for _, a := range all {
-		if a.Err == nil {
+		if !undecided(a) {
 			continue // it was learned when the reply came
 		}
-		left := undecided(a) && callerLeft(ctx)
+		left := callerLeft(ctx)
 		if left {
 			r.counts.left.Add(1) // an answer would not be read
 		}
-		if undecided(a) && !r.decide(a, left, mayAsk) {
+		if !r.decide(a, left, mayAsk) {
 			again = append(again, a)
 		}
 	}
-	r.wake()
 	return again
 }
 

@@ -307,7 +307,7 @@ func TestChargesBack(t *testing.T) {
 func TestHalfLoadAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range []weir.Algorithm{
-		weir.GCRA, weir.FixedWindow, weir.SlidingLog, weir.RollingWindow, weir.TokenBucket,
+		weir.GCRA, weir.FixedWindow, weir.SlidingLog, weir.RollingWindow, weir.TokenBucket, weir.SlidingCounter, weir.LeakyBucket,
 	} {
 		for _, periods := range []time.Duration{1, 4, 20} { // in halves
 			clock := storetest.NewClock()

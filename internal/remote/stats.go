@@ -33,8 +33,9 @@ type Stats struct {
 	// Doubtful counts units granted from local shares that the store may not have charged,
 	// because a reply was lost or MaxKeys reached.
 	Doubtful int64
-	// Outstanding is the number of keys, IDs and refunds that are to be reconciled now.
-	Outstanding int
+	// Outstanding is the number of keys, IDs, refunds and withdrawals that are to be reconciled
+	// now, Withdrawals how many of them are takes to be withdrawn.
+	Outstanding, Withdrawals int
 }
 
 // counts are the figures of Stats.
@@ -61,12 +62,17 @@ func (c *counts) reason(err error) {
 // Stats returns the counts.
 func (r *Remote) Stats() Stats {
 	c := &r.counts
+	outstanding, withdrawals := 0, 0
+	r.ledgers.each(func(l *ledger) {
+		all, some := l.debts()
+		outstanding, withdrawals = outstanding+all, withdrawals+some
+	})
 	return Stats{
 		Calls: r.calls.Stats(),
 		Local: c.local.Load(), Allowed: c.allowed.Load(), Denied: c.denied.Load(), Errors: c.errors.Load(),
 		Deadline: c.deadline.Load(), Silence: c.silence.Load(), Refusal: c.refusal.Load(), Left: c.left.Load(),
 		Late: c.late.Load(), Reconciled: c.reconciled.Load(), Refunded: c.refunded.Load(), Overgranted: c.overgrants.Load(),
-		Recorded: c.recorded.Load(), Doubtful: c.doubtful.Load(), Outstanding: r.book.len(),
+		Recorded: c.recorded.Load(), Doubtful: c.doubtful.Load(), Outstanding: outstanding, Withdrawals: withdrawals,
 	}
 }
 
