@@ -163,24 +163,47 @@ func TestDeliveriesAreBounded(t *testing.T) {
 	}
 }
 
-// TestRefundsWithoutIDsAreSentOnce: a refund that only the store can make is made later, unless
-// it may have been made.
+// TestRefundsWithoutIDsAreSentOnce: a refund of what the store charged is made later, for the charge's
+// instant, unless it may have been made. What is owed about the key becomes less first.
 func TestRefundsWithoutIDsAreSentOnce(t *testing.T) {
 	t.Parallel()
-	for reason, want := range map[error]int64{weir.ErrNotApplied: 7, weir.ErrAmbiguous: 10} {
+	for _, c := range []struct {
+		policy string // by the key
+		reason error
+		owed   int64 // units granted here
+		want   int64
+	}{
+		{"error", weir.ErrNotApplied, 0, 7},
+		{"error", weir.ErrAmbiguous, 0, 10},
+		{"local", weir.ErrNotApplied, 0, 7},
+		{"local", weir.ErrNotApplied, 2, 9}, // 10 + 2 - 3
+		{"local", weir.ErrNotApplied, 5, 12},
+		{"local", weir.ErrAmbiguous, 0, 10},
+	} {
 		store := newFlaky(nil)
 		taker := wrap(t, store, remote.Options{Policy: policies})
-		charge := weir.Charge{Key: "error", Limit: weir.PerDay(100).MustCompile(), Cost: 10}
+		charge := weir.Charge{Key: c.policy, Limit: weir.PerDay(100).MustCompile(), Cost: 10}
 		d := take(taker, charge).Decisions[0]
-		store.fail(reason)
+		if c.owed > 0 {
+			openUp(t, taker, store, c.reason)
+			here := charge
+			here.Cost = c.owed
+			if a := take(taker, here); !a.Allowed() || a.Decisions[0].Source != acts.SourceFallback {
+				t.Errorf("%+v: %+v, %v", c, a.Decisions, a.Err)
+			}
+		}
+		store.fail(c.reason)
 		charge.Cost, charge.At = 3, d.At.UnixMicro()
-		if a := about(taker, acts.KindRefund, "", charge); !acts.Kept(a.Err) {
-			t.Errorf("%v: %v", reason, a.Err)
+		switch a := about(taker, acts.KindRefund, "", charge); {
+		case c.policy == "error" && !acts.Kept(a.Err):
+			t.Errorf("%+v: %v", c, a.Err)
+		case c.policy == "local" && (a.Err != nil || a.Decisions[0].Granted < 2): // a part of a unit has drained
+			t.Errorf("%+v: %+v, %v", c, a.Decisions, a.Err)
 		}
 		store.fail(nil)
 		testserver.Eventually(t, "refunded", func() bool { return taker.Stats().Outstanding == 0 })
-		if n := used(t, store, "error", charge.Limit); n != want {
-			t.Errorf("%v: %d charged, want %d", reason, n, want)
+		if n := used(t, store, c.policy, charge.Limit); n != c.want {
+			t.Errorf("%+v: %d charged", c, n)
 		}
 	}
 }
