@@ -108,7 +108,8 @@ type Lanes struct {
 	direct bool // calls may wait on their callers' goroutines
 	watch  *outage.Watch
 	ends   *deadline.Group
-	nodes  sync.Map // of *node by name
+	lone   *deadline.Group // of calls that wait on their callers' goroutines
+	nodes  sync.Map        // of *node by name
 	first  atomic.Pointer[node]
 	work   atomic.Int64 // calls of the store, and goroutines that send batches
 	late   atomic.Int64 // replies that came after their callers had left
@@ -125,6 +126,8 @@ func New(store Store, o Options) *Lanes {
 	c.watch = outage.New(outage.Options{
 		Silence: o.Silence, Responsive: o.Responsive, Probe: c.probe, OnTick: c.tick, Logger: o.Logger,
 	})
+	// The group's contexts end up to a sixteenth earlier.
+	c.lone = deadline.NewGroup(c.watch.Verdict() * 9 / 8)
 	return c
 }
 

@@ -312,6 +312,67 @@ func TestStopWaitsForLateReplies(t *testing.T) {
 	}
 }
 
+// A frozen store is a node that reads calls and answers nothing. It keeps late replies.
+type frozen struct {
+	storetest.Alone
+	mu   sync.Mutex // guards what follows
+	late []*storetest.LateAct
+}
+
+func (*frozen) Locate(a *weir.Act) (node string, lane int, alone bool) {
+	return "", int(a.Charges[0].Key[0]), true
+}
+
+func (*frozen) Keeps() bool { return true }
+
+func (*frozen) Probe(ctx context.Context, _ string) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (f *frozen) Take(ctx context.Context, all []*weir.Act) {
+	<-ctx.Done()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, a := range all {
+		f.late = append(f.late, storetest.NewLateAct(a))
+	}
+}
+
+// TestLoneCallsAreReleased: calls that wait on their callers' goroutines end with the outage, too,
+// however long their callers would wait. Their replies are still awaited.
+func TestLoneCallsAreReleased(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &frozen{}
+		c := New(store, Options{MaxLanes: 32, Responsive: func() bool { return true }})
+		var work sync.WaitGroup
+		for i := range 20 {
+			work.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				defer cancel()
+				began, a := time.Now(), act(string(rune('a'+i)), 1)
+				c.Take(ctx, []*weir.Act{a})
+				var out *outage.Error
+				var late acts.Pending
+				if took := time.Since(began); took > 300*time.Millisecond || !errors.As(a.Err, &out) || !errors.As(a.Err, &late) {
+					t.Errorf("after %v: %v", took, a.Err)
+				}
+			})
+		}
+		work.Wait()
+		if n := len(store.late); n != 20 {
+			t.Errorf("%d replies are awaited", n)
+		}
+		for _, late := range store.late {
+			late.Land(func(a *weir.Act) { a.Err = weir.ErrAmbiguous })
+		}
+		if err := c.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A piecemeal store sends each act by itself, and all replies are late.
 type piecemeal struct {
 	hanging

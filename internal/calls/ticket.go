@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/deadline"
@@ -111,16 +112,17 @@ func (t *ticket) wait() {
 }
 
 // within returns the context of a direct call: without the caller's end, which a call that
-// reads does not see.
+// reads does not see, nor an outage. So it ends once an outage is declared if there is one. The
+// caller then waits for a late reply as if another goroutine had made the call.
 func (t *ticket) within() context.Context {
 	ctx := t.ctx
 	if t.shared != nil {
 		ctx = t.shared
 	}
-	if _, bounded := ctx.Deadline(); !bounded {
-		ctx = t.calls.ends.Context(ctx)
+	if until, bounded := ctx.Deadline(); bounded && time.Until(until) < t.calls.lone.After() {
+		return ctx
 	}
-	return ctx
+	return t.calls.lone.Context(ctx)
 }
 
 // lastCheck reports whether the batch is answered after all: a timeout of our own is

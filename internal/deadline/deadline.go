@@ -113,6 +113,9 @@ func Leaves(ctx context.Context) (when time.Time, known bool) {
 	return b.leaves, true
 }
 
+// After returns the group's duration.
+func (g *Group) After() time.Duration { return g.after }
+
 // Context returns a context that ends after the group's duration. It has the values of
 // ctx, but not its end, and need not be cancelled.
 func (g *Group) Context(ctx context.Context) context.Context {

@@ -177,6 +177,12 @@ func (w *Watch) Nodes() []*Node { return slices.Collect(maps.Values(*w.nodes.Loa
 // Any reports whether any node is unreachable.
 func (w *Watch) Any() bool { return w.unreachable.Load() > 0 }
 
+// Verdict returns how long a node that used to reply at once may be silent until it is
+// unreachable.
+func (w *Watch) Verdict() time.Duration {
+	return time.Duration(w.limit+probePatience+1) * Tick
+}
+
 // Outages returns the number of outages since the start.
 func (w *Watch) Outages() int64 { return w.outages.Load() }
 
