@@ -41,6 +41,7 @@ type health struct {
 	watching context.Context
 	unwatch  context.CancelFunc
 	findings findings
+	compared func(context.Context) httpapi.Check // nil without another service
 
 	reached  atomic.Bool // the store has answered once
 	draining atomic.Bool
@@ -77,6 +78,9 @@ func (h *health) checks(ctx context.Context) []httpapi.Check {
 		if c, known := h.findings.check(ctx, store.Err); known {
 			checks = append(checks, c)
 		}
+	}
+	if h.compared != nil {
+		checks = append(checks, h.compared(ctx))
 	}
 	checks = append(checks, h.rules.xdsChecks()...)
 	if h.rules.watched() {
