@@ -46,14 +46,15 @@ func (s *State) lowWater(den int64) *LowWater {
 }
 
 // saveLowWater notes the level that a state had before units were added. A state that can be
-// refunded gets marks; one that was like new, and cannot, loses them.
+// refunded gets marks; one that was fresh, and cannot, loses them. While memory is short, a fresh
+// state has none.
 func saveLowWater(s *State, den, now, level, added int64) {
 	l := s.lowWater(den)
 	switch {
 	case l == nil && s.Refundable && !s.Tight:
 		s.Ext = &Ext{LowWater: &LowWater{since: now, den: den, marks: make([]mark, 0, firstMarks)}}
 	case l == nil || added <= 0:
-	case s.Used == added && !s.Refundable:
+	case s.Used == added && (s.Tight || !s.Refundable):
 		s.Ext = nil
 	case level <= 0:
 		l.since, l.marks = now, l.marks[:0]
