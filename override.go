@@ -45,7 +45,9 @@ func (l *Limiter) SetOverride(key string, o Override) error {
 	return err
 }
 
-// RemoveOverride ends all overrides of a key and reports whether there was one.
+// RemoveOverride ends all overrides of a key and reports whether there was one. The limiter of
+// a class of [Shares] leaves an override of the budget in force, which is that of all classes:
+// remove it with the limiter of the class "".
 func (l *Limiter) RemoveOverride(key string) bool {
 	store, found := l.taker.(overrider)
 	if !found {
@@ -53,10 +55,23 @@ func (l *Limiter) RemoveOverride(key string) bool {
 	}
 	removed := false
 	for i := range l.prefixes {
+		if l.isOfAllClasses(i) {
+			continue
+		}
 		had, _ := store.ChangeOverride(l.prefixes[i]+key, nil)
 		removed = removed || had
 	}
 	return removed
+}
+
+// isOfAllClasses reports whether the i-th limit is the budget of shares, and the limiter is one
+// class's.
+func (l *Limiter) isOfAllClasses(i int) bool {
+	shares, class := l.limits[i].Shares()
+	return shares != nil && class == "" && (l.class != "" || slices.ContainsFunc(l.limits, func(other *Limit) bool {
+		_, class := other.Shares()
+		return class != ""
+	}))
 }
 
 // limitOf returns the index of the limit with a name.

@@ -2,6 +2,7 @@ package weir
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -35,7 +36,9 @@ const limitForm = `a limit such as "100/min", "10/30s burst 20" or "5/s sliding_
 //
 // PERIOD is s, min, h, day, week, month (30 days) or year (365 days), or a
 // duration such as 30s or 1h30m. ParseLimit also reads the forms of nginx
-// ("10r/s", "30r/m") and ulule ("1000-H"). It checks the limit as [Limit.Compile]
+// ("10r/s", "30r/m") and ulule ("1000-H"). "counter/PERIOD" is a limit that never refuses and
+// whose Remaining tells how much was charged: 4294967295 less that, in windows that begin with
+// the first charge. It checks the limit as [Limit.Compile]
 // does; the error is an [*InvalidError].
 func ParseLimit(text string) (Limit, error) {
 	words := strings.Fields(text)
@@ -59,6 +62,10 @@ func parseRate(text string) (Limit, error) {
 	count, period, found := strings.Cut(text, "/")
 	if !found {
 		return parseUlule(text)
+	}
+	if count == "counter" {
+		d, err := parsePeriod(period)
+		return Limit{Algorithm: FixedWindow, Count: math.MaxUint32, Period: d, Anchor: AnchorFirst, ChargeRefused: true}, err
 	}
 	n, err := strconv.ParseInt(strings.TrimSuffix(count, "r"), 10, 64)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
@@ -246,5 +247,49 @@ func TestOverrides(t *testing.T) {
 	var invalid *weir.InvalidError
 	if err := bare.SetOverride("u", weir.Override{Until: time.Now().Add(time.Hour)}); !errors.As(err, &invalid) || invalid.Field != "store" {
 		t.Errorf("a store without overrides: %v", err)
+	}
+}
+
+// TestRemoveOverrideOfAClass: a class removes its own override, and leaves that of the budget.
+func TestRemoveOverrideOfAClass(t *testing.T) {
+	t.Parallel()
+	store := memstore.New(memstore.Options{})
+	shares, err := weir.Shares{Limit: weir.PerHour(1000), Guarantees: map[string]int64{"web": 300}}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	web, others, all := shares.Limiter(store, "api", "web"), shares.Limiter(store, "api", "others"), shares.Limiter(store, "api", "")
+	backup := limiterOf(t, store, "backup", weir.PerHour(10))
+	joined, err := web.Otherwise(backup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	turned, err := backup.Otherwise(web)
+	if err != nil {
+		t.Fatal(err)
+	}
+	none, until := weir.PerHour(0), time.Now().Add(time.Hour)
+	for name, l := range map[string]*weir.Limiter{"guaranteed": web, "without guarantee": others, "keeping": web.Keeping(1), "otherwise": joined, "turned": turned} {
+		for limiter, o := range map[*weir.Limiter]weir.Override{all: {Limit: &none, Until: until}, web: {Name: "web", Limit: &none, Until: until}} {
+			if err := limiter.SetOverride(name, o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if removed := l.RemoveOverride(name); removed != (l != others) {
+			t.Errorf("%s: removed an override: %v", name, removed)
+		}
+		if d, err := others.Allow(t.Context(), name); err != nil || d.Allowed() {
+			t.Errorf("%s: the budget is not blocked any more: %v, %v", name, d, err)
+		}
+		if !all.RemoveOverride(name) {
+			t.Errorf("%s: the budget's own limiter did not remove the override", name)
+		}
+		if d, err := others.Allow(t.Context(), name); err != nil || !d.Allowed() {
+			t.Errorf("%s: the budget is blocked for ever: %v, %v", name, d, err)
+		}
+		a := web.Act(acts.KindTake, name, 0)
+		if web.Take(t.Context(), []*weir.Act{a}); a.Err != nil || (a.LimitOf(0).Count > 0) != (l != others) {
+			t.Errorf("%s: the class has the limit %v, %v", name, a.LimitOf(0), a.Err)
+		}
 	}
 }

@@ -103,6 +103,8 @@ var Register = []Claim{
 	{Page: "docs/install.md", Has: "kubectl ", Because: "needs a cluster; deploy/check reads the manifests strictly and runs what they run"},
 	{Page: "docs/nginx.md", File: "limits.conf", Test: "server/internal/cli.TestRulesDocs"},
 	{Page: "docs/nginx.md", Has: "weir convert", Test: "server/internal/cli.TestRulesDocs"},
+	{Page: "docs/nginx.md", File: "ask-first.conf", Test: "server/internal/cli.TestRulesDocs"},
+	{Page: "docs/nginx.md", File: "ask-last.conf", Test: "server/internal/cli.TestRulesDocs"},
 	{Page: "docs/nginx.md", File: "login.conf", Test: "server/internal/e2e.TestNginxLogin"},
 	{Page: "docs/nginx.md", File: "login.yaml", Test: "server/internal/e2e.TestNginxLogin"},
 	{Page: "docs/nginx.md", Has: "events {}", Test: "server/internal/e2e.TestNginxDocs"},

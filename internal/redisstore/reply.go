@@ -125,12 +125,18 @@ func (r *reader) decisions(a *weir.Act, at int64) error {
 		if code == refusedForEver {
 			d.RetryAfter = weir.Never
 		}
-		if err := possible(&d); err != nil || code == 0 && (d != (weir.Decision{Remaining: d.Remaining}) || a.Kind == acts.KindTake && !acts.Optional(a, i)) {
+		if err := possible(&d); err != nil || code == 0 && (d != (weir.Decision{Remaining: d.Remaining}) || !mayBeLeftOut(a, i)) {
 			return cmp.Or(err, fmt.Errorf("%w: charge %d was not evaluated: %+v", weir.ErrBackend, i, d))
 		}
 		a.Decisions[i] = d
 	}
 	return nil
+}
+
+// mayBeLeftOut reports whether the script may leave the i-th charge of an act alone: another
+// alternative was granted, now or by the take that the act is about.
+func mayBeLeftOut(a *weir.Act, i int) bool {
+	return acts.Optional(a, i) || a.Kind != acts.KindTake && a.ID != ""
 }
 
 // possible rejects a decision that the script never makes: the reply belongs to another

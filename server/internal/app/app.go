@@ -107,9 +107,13 @@ func (a *App) listeners() error {
 			a.fronts = append(a.fronts, mock)
 		}
 	} else {
+		var other *compared
+		if other, err = a.newCompared(service); err != nil {
+			return err
+		}
 		a.fronts, err = made(
-			func() (*listener, error) { return a.newHTTP(api, service, by) },
-			func() (*listener, error) { return a.newGRPC(service) },
+			func() (*listener, error) { return a.newHTTP(api, service, other, by) },
+			func() (*listener, error) { return a.newGRPC(service, other) },
 			a.newRESP,
 		)
 	}

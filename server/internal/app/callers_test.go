@@ -140,6 +140,31 @@ func TestScopedRedisClients(t *testing.T) {
 	}
 }
 
+// TestScopedVerbs: each WEIR command needs its verb in its domain, and the verb suffices. A
+// reset refunds everything.
+func TestScopedVerbs(t *testing.T) {
+	t.Parallel()
+	commands := map[string]string{
+		"WEIR.TAKE k 9/s": "take", "WEIR.RECORD k 9/s COST 1": "take", "WEIR.PEEK k 9/s": "peek", "WEIR.TAKE k 9/s COST 0": "peek",
+		"WEIR.REFUND k 9/s COST 1": "refund", "WEIR.RESET k 9/s": "refund", "WEIR.SETTLE k 9/s COST 1 ID a": "settle",
+		"WEIR.RELEASE k 9/s ID a": "release", "WEIR.RENEW k 9/s ID a": "release",
+	}
+	for _, verb := range []string{"take", "refund", "settle", "release", "peek"} {
+		for _, domain := range []string{"shop", "default"} {
+			app := startScoped(t, verb, domain).app
+			for command, needs := range commands {
+				for asked, in := range map[string]string{"default": "", "shop": " IN shop"} {
+					got := say(t, app, "AUTH edge "+tokenOf("edge")+"\r\n"+command+in+"\r\n")
+					want := fmt.Sprintf("+OK\r\n-NOPERM caller \"edge\" may not %s in the domain %q\r\n+OK\r\n", needs, asked)
+					if (got == want) == (verb == needs && domain == asked) {
+						t.Errorf("%s in %s: %s%s: %q", verb, domain, command, in, got)
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestForbiddenCostsNothing: what a caller may not do charges nothing and changes nothing.
 func TestForbiddenCostsNothing(t *testing.T) {
 	t.Parallel()

@@ -111,6 +111,19 @@ func (e *engine) instances() int {
 	return e.peers.Count()
 }
 
+// joined reports whether the other instances count this one, or do not have to.
+func (e *engine) joined() bool {
+	return e.options.Fallback.Instances > 0 || e.peers == nil || e.peers.HasJoined()
+}
+
+// join waits until the other instances count this one, if they have to.
+func (e *engine) join(ctx context.Context) error {
+	if e.joined() {
+		return nil
+	}
+	return e.peers.Join(ctx)
+}
+
 // start starts the background work of the layers and the polls of other instances.
 func (e *engine) start() {
 	e.Start()

@@ -22,8 +22,8 @@ import (
 )
 
 // newGRPC returns the listener of Envoy's rate limit service, of health checks and of
-// reflection; nil if it is off. Only the rate limit service needs a token.
-func (a *App) newGRPC(service *rls.Service) (*listener, error) {
+// reflection; nil if it is off. Another service answers instead of service if there is one. Only the rate limit service needs a token.
+func (a *App) newGRPC(service *rls.Service, other *compared) (*listener, error) {
 	o, t := &a.options, a.telemetry
 	if o.GRPC == Off {
 		return nil, nil
@@ -38,12 +38,8 @@ func (a *App) newGRPC(service *rls.Service) (*listener, error) {
 	}
 	limit := gatherer{a.method(rlsv3.RateLimitService_ShouldRateLimit_FullMethodName), service}
 	serve, direct := limit.serve, a.engine.yields()
-	if o.RLSCompare != "" {
-		compared, err := a.newCompared(limit)
-		if err != nil {
-			return nil, err
-		}
-		serve, direct = compared.serve, false // it waits for the other service
+	if other != nil {
+		serve, direct = limit.unary(other.serve), false // it waits for the other service
 	}
 	// The listener bounds the connections.
 	options := frames.Options{

@@ -41,6 +41,7 @@ type health struct {
 	watching context.Context
 	unwatch  context.CancelFunc
 	findings findings
+	compared func(context.Context) httpapi.Check // nil without another service
 
 	reached  atomic.Bool // the store has answered once
 	draining atomic.Bool
@@ -52,12 +53,16 @@ func newHealth(o *Options, e *engine, r *ruleFiles) *health {
 	h.watching, h.unwatch = context.WithCancel(context.Background())
 	h.rpc.SetServingStatus(healthName, healthv1.HealthCheckResponse_NOT_SERVING)
 	r.arrived = h.serve
+	if e.peers != nil {
+		e.peers.Joined = h.serve
+	}
 	return h
 }
 
-// serve makes gRPC's health checks pass once the store has answered and there are rules.
+// serve makes gRPC's health checks pass once the store has answered, the other instances count
+// this one, and there are rules.
 func (h *health) serve() {
-	if h.reached.Load() && h.rules.missing() == nil {
+	if h.reached.Load() && h.engine.joined() && h.rules.missing() == nil {
 		h.rpc.SetServingStatus(healthName, healthv1.HealthCheckResponse_SERVING)
 	}
 }
@@ -70,6 +75,11 @@ func (h *health) checks(ctx context.Context) []httpapi.Check {
 	defer cancel()
 	store := h.storeCheck(ctx)
 	checks := []httpapi.Check{{Name: "serving", Err: h.drainingError(), Brief: "draining"}, store}
+	if h.reached.Load() {
+		if err := h.engine.join(ctx); err != nil {
+			checks = append(checks, httpapi.Check{Name: "instances", Err: err, Brief: "the other instances do not count this one yet"})
+		}
+	}
 	if err := h.engine.keysError(); err != nil {
 		checks = append(checks, httpapi.Check{Name: "keys", Err: err, Bearable: true})
 	}
@@ -77,6 +87,9 @@ func (h *health) checks(ctx context.Context) []httpapi.Check {
 		if c, known := h.findings.check(ctx, store.Err); known {
 			checks = append(checks, c)
 		}
+	}
+	if h.compared != nil {
+		checks = append(checks, h.compared(ctx))
 	}
 	checks = append(checks, h.rules.xdsChecks()...)
 	if h.rules.watched() {
@@ -131,10 +144,13 @@ func (h *health) greet(ctx context.Context) {
 func (h *health) healthy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.options.Timeout)
 	defer cancel()
-	if err := h.drainingError(); err != nil {
+	if err := cmp.Or(h.drainingError(), h.rules.missing()); err != nil {
 		return err
 	}
-	return cmp.Or(h.reach(ctx), h.rules.missing())
+	if err := h.reach(ctx); err != nil {
+		return err
+	}
+	return h.engine.join(ctx)
 }
 
 // drain makes the server not ready.

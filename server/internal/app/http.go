@@ -76,11 +76,15 @@ func (a *App) frontEnds(by *callers.Authenticator) (http.Handler, *rls.Service) 
 
 // newHTTP returns the listener of HTTP clients. Most requests are decisions; the handlers
 // around the interface look at the path once before they search a mux.
-func (a *App) newHTTP(api http.Handler, service *rls.Service, by *callers.Authenticator) (*listener, error) {
+func (a *App) newHTTP(api http.Handler, service *rls.Service, other *compared, by *callers.Authenticator) (*listener, error) {
 	o, t := &a.options, a.telemetry
+	var answer func(context.Context, []byte) ([]byte, error)
+	if other != nil {
+		answer = other.serveJSON
+	}
 	mux := http.NewServeMux()
 	mux.Handle("/", api)
-	mux.Handle("/json", service.JSON())
+	mux.Handle("/json", service.JSON(answer))
 	mux.Handle("GET /rlconfig", requireRead(a.rules.withSource(service.Config())))
 	mux.Handle("GET /metrics", requireRead(t.metrics.Handler()))
 	mux.HandleFunc("/healthcheck", func(w http.ResponseWriter, r *http.Request) {

@@ -251,7 +251,7 @@ func TestAnswersOfAllListeners(t *testing.T) {
 	}
 
 	service := rls.New(rls.Options{Rules: rules.Demo, Taker: panicking{}})
-	broken := httptest.NewServer((&panics.Reporter{Listener: "http"}).HTTP(service.JSON()))
+	broken := httptest.NewServer((&panics.Reporter{Listener: "http"}).HTTP(service.JSON(nil)))
 	defer broken.Close()
 	d.url = broken.URL
 	d.call("POST", "/json", body)

@@ -122,7 +122,7 @@ func (a *App) newRESP() (*listener, error) {
 		return nil, err
 	}
 	server := resp.New(resp.Options{
-		Taker: t.frontEnd("resp", a.engine), Callers: by, Timeout: o.Timeout, MaxConnections: o.RESPMaxConnections,
+		Taker: t.frontEnd("resp", a.engine), Rules: a.rules.Load, Callers: by, Timeout: o.Timeout, MaxConnections: o.RESPMaxConnections,
 		Panics: t.panics("resp"), Logger: t.seldom,
 	})
 	t.connections["resp"] = server.Clients

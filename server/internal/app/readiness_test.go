@@ -1,9 +1,11 @@
 package app
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -85,5 +87,61 @@ func TestReadinessDuringAnOutage(t *testing.T) {
 				return nil
 			})
 		})
+	}
+}
+
+// TestStartTogether: of instances that start at the same time, each knows all others when it is
+// ready. An outage at that moment grants the limit once in all, and what rounding adds.
+func TestStartTogether(t *testing.T) {
+	t.Parallel()
+	const instances, count = 8, 300
+	redis := testserver.StartRedis(t)
+	rules := rulesFor(t, fmt.Sprintf("domain: shop\ndescriptors:\n  - {key: user, rate_limit: {algorithm: gcra, unit: year, requests_per_unit: %d}}\n", count))
+	apps := make([]*App, instances)
+	var starting sync.WaitGroup
+	for i := range apps {
+		var err error
+		if apps[i], err = New(Options{
+			Config: rules, HTTP: "127.0.0.1:0", GRPC: Off, Store: redis.URL(), Timeout: writeTimeout - time.Second,
+			Fallback: FallbackOptions{StoreSilence: 10 * time.Second, StoreTimeout: 10 * time.Second},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { stop(t, apps[i]) })
+	}
+	for _, app := range apps {
+		starting.Go(func() {
+			if err := app.Start(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	starting.Wait()
+	for _, app := range apps {
+		eventually(t, func() error {
+			if status, text := get(t, app, "/readyz"); status != http.StatusOK {
+				return errors.New(text)
+			}
+			return nil
+		})
+	}
+	redis.Kill()
+	granted := 0
+	for _, app := range apps {
+		if known := app.engine.instances(); known != instances {
+			t.Errorf("an instance that is ready knows %d of %d", known, instances)
+		}
+		for {
+			status, text := get(t, app, "/v1/auth?domain=shop&user=a")
+			if status == http.StatusTooManyRequests {
+				break
+			}
+			if granted++; status != http.StatusNoContent || granted > 2*instances*count {
+				t.Fatalf("%d %s", status, text)
+			}
+		}
+	}
+	if granted > count+instances {
+		t.Errorf("%d granted of %d", granted, count)
 	}
 }

@@ -148,7 +148,11 @@ func FromContext(ctx context.Context) *Identity {
 
 // MayAsk is [Identity.May] for the verbs of a request and the identity of the context.
 func MayAsk(ctx context.Context, r *rules.Request) error {
-	i := FromContext(ctx)
+	return FromContext(ctx).MayAsk(r)
+}
+
+// MayAsk is [Identity.May] for the verbs of a request.
+func (i *Identity) MayAsk(r *rules.Request) error {
 	if i == nil {
 		return nil
 	}

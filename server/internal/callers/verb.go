@@ -48,18 +48,24 @@ func (v Verbs) String() string {
 // verbsOf returns the verbs of a request.
 func verbsOf(r *rules.Request) Verbs {
 	switch r.Kind {
-	case acts.KindRefund:
-		return Refund
-	case acts.KindSettle, acts.KindRecord:
+	case acts.KindRefund, acts.KindReset:
+		return Refund // a reset refunds everything
+	case acts.KindRecord:
+		if len(r.Calls) > 0 {
+			return Take
+		}
+		return Settle
+	case acts.KindSettle:
 		return Settle
 	case acts.KindRelease, acts.KindRenew:
 		return Release
 	}
 	switch {
-	case r.Costs != nil:
+	case r.Each != nil:
+	case r.Charges():
 		return Take
-	case r.Each == nil:
-		return taking(&rules.Ask{Cost: max(r.Cost, r.UpTo)})
+	default:
+		return Peek
 	}
 	var all Verbs
 	for i := range r.Each {

@@ -32,6 +32,11 @@ func TestRulesDocs(t *testing.T) {
 					t.Errorf("%s:%d: %v", b.Page, b.Line, err)
 				}
 			}
+			if strings.HasPrefix(b.File, "ask-") {
+				if ask, err := os.ReadFile("ask.conf"); err != nil || !strings.Contains(string(ask), strings.TrimSpace(b.Text)) {
+					t.Errorf("%s:%d: convert writes otherwise: %v\n%s", b.Page, b.Line, err, ask)
+				}
+			}
 			if b.Language != "console" {
 				return b.Text
 			}

@@ -17,7 +17,7 @@ const (
 	limitsDiffer = "the limits differ"
 	countsYoung  = "Weir has not yet counted for a whole window of the limit"
 	countsDiffer = "the counts differ"
-	decidedLate  = "Weir had not decided 20 ms after the other service had answered"
+	decidedLate  = "Weir decided more than 20 ms after the other service"
 )
 
 // A difference is the first one between two answers.

@@ -5,7 +5,9 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
 )
 
 // A Result is a converted configuration.
@@ -15,6 +17,8 @@ type Result struct {
 	// Servers is nginx configuration for the servers that ask Weir. Its comments say which
 	// lines replace each limit_req, and which lines belong in http.
 	Servers []byte
+	// Replays says how to replay an access log, for each rule.
+	Replays []Replay
 	// Lost lists the parts that were not carried over, or not exactly, by file and line.
 	Lost []Loss
 	// Limits counts the limit_req directives that were carried over.
@@ -28,8 +32,9 @@ type Loss struct {
 	What string
 }
 
-// String returns the loss on one line: file:line: what.
-func (l Loss) String() string { return fmt.Sprintf("%s:%d: %s", l.File, l.Line, l.What) }
+// String returns the loss on one line: file:line: what. Characters that could command a
+// terminal are escaped.
+func (l Loss) String() string { return visible(fmt.Sprintf("%s:%d: %s", l.File, l.Line, l.What)) }
 
 // NGINX reads nginx configurations and the files that they include, and returns rules of
 // a domain that refuse the same requests as their limit_req directives. It returns an
@@ -39,18 +44,43 @@ func NGINX(domain string, files ...string) (*Result, error) {
 	for _, file := range files {
 		list, err := read(file)
 		if err != nil {
-			return nil, err
+			return nil, &readError{err}
 		}
 		all = append(all, list...)
 	}
 	return convert(domain, all), nil
 }
 
+// A readError has names and texts of files, which are escaped.
+type readError struct{ err error }
+
+func (e *readError) Error() string { return visible(e.err.Error()) }
+func (e *readError) Unwrap() error { return e.err }
+
+// visible escapes what is not printable.
+func visible(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		}
+	}
+	return b.String()
+}
+
 func convert(domain string, list []directive) *Result {
 	f := find(list)
 	questions := f.questions()
 	f.checkUses()
-	r := &Result{Limits: len(f.used()), Rules: f.rulesText(domain), Servers: f.serversText(domain, questions), Lost: f.lost}
+	r := &Result{
+		Rules:   f.rulesText(domain),
+		Servers: f.serversText(domain, questions),
+		Replays: f.replays(domain),
+		Lost:    f.lost,
+		Limits:  len(f.used()),
+	}
 	slices.SortStableFunc(r.Lost, func(a, b Loss) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
 	return r
 }
@@ -75,6 +105,9 @@ type question struct {
 func (f *finder) questions() []*question {
 	var all []*question
 	for _, s := range f.sites {
+		if s.release {
+			continue
+		}
 		var asked []*rule
 		for _, u := range s.uses {
 			if r := f.ruleOf(u, s.dryRun); !slices.Contains(asked, r) {
@@ -88,10 +121,6 @@ func (f *finder) questions() []*question {
 			all[i].again = slices.ContainsFunc(all[:i], func(q *question) bool { return q.name == all[i].name })
 		}
 		all[i].sites = append(all[i].sites, s)
-		if copied := f.copied(all[i]); s.level == inServer && len(copied) > 0 {
-			f.lose(s.uses[0].at, "%s: $%s changes in a sub-request, and a server cannot keep it; put the lines for %s in each of its locations",
-				s.uses[0].text, strings.Join(copied, ", $"), s.name)
-		}
 	}
 	return all
 }
@@ -136,7 +165,7 @@ func (f *finder) used() []use {
 	var all []use
 	for _, s := range f.sites {
 		for _, u := range s.uses {
-			if !slices.Contains(all, u) {
+			if !s.release && !slices.Contains(all, u) {
 				all = append(all, u)
 			}
 		}
@@ -149,11 +178,20 @@ func (f *finder) used() []use {
 func (f *finder) copied(q *question) []string {
 	var all []string
 	for _, r := range q.rules {
-		for _, v := range r.use.zone.key.variables {
-			if !f.isSteady(v) && !slices.Contains(all, v) {
+		for _, v := range f.unsteady(&r.use) {
+			if !slices.Contains(all, v) {
 				all = append(all, v)
 			}
 		}
 	}
 	return all
+}
+
+func (f *finder) unsteady(u *use) []string {
+	return slices.DeleteFunc(slices.Clone(u.zone.key.variables), f.isSteady)
+}
+
+// copies reports whether one of the limits needs copied variables.
+func (f *finder) copies(uses []use) bool {
+	return slices.ContainsFunc(uses, func(u use) bool { return len(f.unsteady(&u)) > 0 })
 }

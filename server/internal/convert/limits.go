@@ -35,6 +35,7 @@ type use struct {
 	at    position
 	zone  *zone
 	text  string
+	from  *directive
 	burst int64
 	delay string // "", "nodelay", or the number of requests that are not delayed
 }
@@ -140,7 +141,7 @@ func (z *zone) setRate(text string) error {
 
 // newUse reads a limit_req.
 func newUse(d *directive, zones map[string]*zone) (use, error) {
-	u := use{at: d.at, text: strings.Join(d.words, " ")}
+	u := use{at: d.at, text: strings.Join(d.words, " "), from: d}
 	for _, word := range d.words[1:] {
 		name, value, _ := strings.Cut(word, "=")
 		switch name {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // rulesText writes the rules.
@@ -34,7 +35,7 @@ func (f *finder) rulesText(domain string) []byte {
 			fmt.Fprintf(&b, "%sshadow_mode: true # limit_req_dry_run\n", pad)
 		}
 		fmt.Fprintf(&b, "%srate_limit: {algorithm: gcra, requests_per_unit: %d, unit: %s, burst: %d, name: %s}\n",
-			pad, r.use.zone.rate, r.use.zone.unit, r.use.burst+1, scalar(r.use.zone.name))
+			pad, r.use.zone.rate, r.use.zone.unit, r.use.burst+1, scalar(r.name))
 	}
 	return b.Bytes()
 }
@@ -42,6 +43,11 @@ func (f *finder) rulesText(domain string) []byte {
 // checkUses reports where the rules differ from nginx.
 func (f *finder) checkUses() {
 	var warned []*zone
+	for _, r := range f.rules {
+		if real := slices.IndexFunc(f.rules, func(other *rule) bool { return other.use.zone == r.use.zone && !other.dry }); r.dry && real >= 0 {
+			f.lose(r.use.at, "zone %s is used with and without limit_req_dry_run: nginx counts their requests together, Weir separately", r.use.zone.name)
+		}
+	}
 	for _, u := range f.used() {
 		if u.burst > 0 && u.delay != "nodelay" {
 			f.lose(u.at, "%s: nginx delays requests above the rate; a sub-request cannot, so they pass at once. "+
@@ -82,7 +88,7 @@ func scalar(text string) string {
 // comment returns a text without line breaks and other control characters.
 func comment(text string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
+		if !unicode.IsPrint(r) {
 			return ' '
 		}
 		return r

@@ -18,22 +18,34 @@ func (f *finder) serversText(domain string, questions []*question) []byte {
 	b.WriteString(preamble)
 	f.textMaps(&b)
 	b.WriteString(preambleEnd)
+	b.WriteString(guard)
+	for _, q := range questions {
+		fmt.Fprintf(&b, "if ($uri = %s) {\n    break;\n}\n", quoted(q.path()))
+	}
+	b.WriteByte('\n')
 	for _, q := range questions {
 		f.location(&b, domain, q)
 	}
 	b.WriteString(verdicts)
 	for _, status := range statuses(questions) {
-		fmt.Fprintf(&b, "location @weir_refused_%s {\n    return %s;\n}\n\n", status, status)
+		f.refusals(&b, status)
 	}
 	for _, q := range questions {
 		for i := range q.sites {
 			f.inPlace(&b, q, &q.sites[i])
 		}
 	}
+	for i := range f.sites {
+		if f.sites[i].release {
+			f.inPlace(&b, nil, &f.sites[i])
+		}
+	}
 	return bytes.TrimRight(b.Bytes(), "\n")
 }
 
-const preamble = `# Include this file in each server that limits, and put these lines in http:
+const preamble = `# Include this file in each server that limits, before all other directives of the server.
+#
+# Put these lines at the end of http:
 #
 #   upstream weir {
 #       server 127.0.0.1:8080;
@@ -46,10 +58,15 @@ const preambleEnd = `#
 
 `
 
+const guard = `# The rewrite directives of the server must not act on sub-requests.
+`
+
 const verdicts = `# Weir refuses with 429. Requests pass on any other answer, and without one: Weir may
 # be down, too slow, without its store, or configured otherwise.
 location @weir_refused {
-    return 403;
+    recursive_error_pages off;
+    set $weir_refused 1;
+    return 401;
 }
 
 location @weir_unlimited {
@@ -58,24 +75,49 @@ location @weir_unlimited {
 
 `
 
+// refusals writes the location that answers refused requests with a status.
+func (f *finder) refusals(b *bytes.Buffer, status string) {
+	fmt.Fprintf(b, "location @weir_refused_%s {\n    recursive_error_pages off;\n", status)
+	b.WriteString("    uninitialized_variable_warn off;\n    # This 401 has another reason.\n    if ($weir_refused = \"\") {\n        return 401;\n    }\n")
+	if f.addsHeaders {
+		b.WriteString("    # It hides the add_header of the server and of http: repeat those here.\n")
+	}
+	fmt.Fprintf(b, "    add_header Retry-After $weir_retry_after always;\n    return %s;\n}\n\n", status)
+}
+
 const once = `    # nginx counts a request once, also after internal redirects.
     uninitialized_variable_warn off;
     if ($weir_asked) {
         return 204;
     }
-    set $weir_asked 1;
 `
 
-const upstream = `    proxy_http_version 1.1;
-    proxy_set_header Connection "";
+const upstream = `    proxy_set_header Connection "";
     proxy_set_header Content-Length "";
+    proxy_pass_request_headers off;
     proxy_pass_request_body off;
+    proxy_http_version 1.1;
     proxy_connect_timeout 1s;
     proxy_send_timeout 1s;
     proxy_read_timeout 1s;
     proxy_intercept_errors on;
     error_page 429 = @weir_refused;
-    error_page 400 401 403 404 405 408 409 413 414 421 431 500 501 502 503 504 = @weir_unlimited;
+    error_page 400 401 402 403 404 405 406 408 409 410 411 412 413 414 415 416 417 421 422 431 500 501 502 503 504 505 = @weir_unlimited;
+    # A sub-request inherits the rest from the server and http.
+    recursive_error_pages off;
+    client_max_body_size 0;
+    proxy_method GET;
+    proxy_set_body "";
+    proxy_cache off;
+    proxy_store off;
+    proxy_bind off;
+    proxy_ignore_client_abort on;
+    proxy_next_upstream error timeout;
+    proxy_buffer_size 8k;
+    proxy_buffers 2 8k;
+    proxy_busy_buffers_size 8k;
+    proxy_temp_file_write_size 8k;
+    proxy_max_temp_file_size 0;
 }
 
 `
@@ -109,19 +151,44 @@ func (f *finder) location(b *bytes.Buffer, domain string, q *question) {
 			query += "$weir_rule" + n
 		}
 	}
-	if keys != "$weir_key" && (!certain || len(f.copied(q)) > 0) {
-		fmt.Fprintf(b, "    set $weir_keys %s;\n", quoted(keys))
-		keys = "$weir_keys"
-	}
 	if !certain {
+		if keys != "$weir_key" {
+			fmt.Fprintf(b, "    set $weir_keys %s;\n", quoted(keys))
+			keys = "$weir_keys"
+		}
 		fmt.Fprintf(b, "    # nginx does not count requests with an empty key.\n    if (%s = \"\") {\n        return 204;\n    }\n", keys)
 	}
-	if len(f.copied(q)) > 0 {
-		fmt.Fprintf(b, "    # A decoded path can hold control characters, which no header can.\n    if (%s ~ \"[[:cntrl:]]\") {\n        return 403;\n    }\n", keys)
-	}
+	b.WriteString("    set $weir_asked 1;\n")
+	f.unsent(b, q)
 	fmt.Fprintf(b, "    proxy_pass http://weir/v1/auth?%s;\n", query)
 	b.WriteString(headers)
 	b.WriteString(upstream)
+}
+
+// maxKeys is the most bytes of a question's keys: Weir reads 16 KiB of headers.
+const maxKeys = 15_000
+
+// unsent writes the lines for keys that no header can carry. They share a budget, so that
+// nobody escapes a limit by them.
+func (f *finder) unsent(b *bytes.Buffer, q *question) {
+	told := false
+	for i, r := range q.rules {
+		key := &r.use.zone.key
+		if !slices.ContainsFunc(key.variables, func(v string) bool { return !slices.Contains(shortNames, v) }) {
+			continue
+		}
+		if !told {
+			fmt.Fprintf(b, "    # Keys with control characters, and those above %d bytes, share a budget: no header can carry them.\n", maxKeys/len(q.rules))
+			told = true
+		}
+		fmt.Fprintf(b, "    if ($weir_key%s ~ \"[\\x00-\\x08\\x0a-\\x1f\\x7f]|^[\\s\\S]{%d}\") {\n        set $weir_key%[1]s weir:unsent;\n    }\n", suffix(i), maxKeys/len(q.rules)+1)
+	}
+}
+
+// shortNames are variables whose values clients cannot make long or unprintable.
+var shortNames = []string{
+	"remote_addr", "remote_port", "realip_remote_addr", "proxy_protocol_addr", "server_name", "server_addr", "server_port",
+	"hostname", "scheme", "https", "connection", "server_protocol", "request_method",
 }
 
 // canBeEmpty reports whether a key has no text but variables that can be empty.
@@ -212,21 +279,36 @@ func plainWord(word string) bool {
 	})
 }
 
-// inPlace writes the lines that replace the limits of a site.
+// inPlace writes the lines that replace the limits of a site. They stand at the end of its
+// block, behind its rewrite directives.
 func (f *finder) inPlace(b *bytes.Buffer, q *question, s *site) {
 	var at []string
 	for _, u := range s.uses {
 		at = append(at, u.at.String())
 	}
-	fmt.Fprintf(b, "# In %s (%s), for the limit_req at %s:\n#\n", comment(s.name), s.at, strings.Join(at, ", "))
+	fmt.Fprintf(b, "# At the end of %s (%s), for the limit_req at %s", comment(s.name), comment(s.at.String()), comment(strings.Join(at, ", ")))
+	if s.off != nil {
+		fmt.Fprintf(b, " and in place of the auth_request off at %s", comment(s.off.at.String()))
+	}
+	b.WriteString(":\n#\n")
+	if q == nil {
+		if s.asks == nil {
+			b.WriteString("#   auth_request off;\n")
+		}
+		for _, u := range s.uses {
+			fmt.Fprintf(b, "#   %s;\n", writeWords(u.from.words))
+		}
+		b.WriteByte('\n')
+		return
+	}
 	for _, v := range f.copied(q) {
 		fmt.Fprintf(b, "#   set $weir_%s $%s;\n", v, f.asText(v))
 	}
-	fmt.Fprintf(b, "#   auth_request %s;\n#   %s\n", q.path(), s.refusalPage())
+	fmt.Fprintf(b, "#   auth_request %s;\n#   auth_request_set $weir_retry_after $upstream_http_retry_after;\n#   %s\n", q.path(), s.refusalPage())
 	if !s.ownPages && len(s.pages) > 0 {
 		b.WriteString("#   # Those of the blocks around it, which an error_page here hides:\n")
 		for _, page := range s.pages {
-			fmt.Fprintf(b, "#   %s;\n", writeWords(page))
+			fmt.Fprintf(b, "#   %s;\n", writeWords(page.words))
 		}
 	}
 	b.WriteByte('\n')
@@ -235,18 +317,16 @@ func (f *finder) inPlace(b *bytes.Buffer, q *question, s *site) {
 // refusalPage returns the error_page that answers a refusal, as the site's own for the
 // status of its limits does.
 func (s *site) refusalPage() string {
-	for _, page := range s.pages {
-		codes, target, response := page[1:len(page)-1], page[len(page)-1], "="+s.status
-		if last := len(codes) - 1; last >= 0 && strings.HasPrefix(codes[last], "=") {
-			codes, response = codes[:last], codes[last]
+	for _, page := range s.pagesOf(s.status) {
+		codes, target, response := page.words[1:len(page.words)-1], page.words[len(page.words)-1], "="+s.status
+		if last := len(codes) - 1; strings.HasPrefix(codes[last], "=") {
+			response = codes[last]
 		} else if strings.Contains(target, "://") {
 			response = "" // a redirect
 		}
-		if slices.Contains(codes, s.status) {
-			return strings.Join(strings.Fields("error_page 403 "+response+" "+quoted(target)), " ") + ";"
-		}
+		return strings.Join(strings.Fields("error_page "+refusedStatus+" "+response+" "+quoted(target)), " ") + ";"
 	}
-	return "error_page 403 = @weir_refused_" + s.status + ";"
+	return "error_page " + refusedStatus + " = @weir_refused_" + s.status + ";"
 }
 
 func writeWords(all []string) string {

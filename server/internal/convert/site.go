@@ -12,17 +12,33 @@ type site struct {
 	at     position
 	name   string // "location /login of server example.org"
 	server string
-	level  level
-	uses   []use // its own, else those of the block around it
-	own    bool  // the uses are its own
+	// serverAt tells servers with equal names apart.
+	serverAt position
+	level    level
+	uses     []use // its own, else those of the block around it
+	own      bool  // the uses are its own
 	refusal
-	asks   bool // has an auth_request of its own
-	any    bool // satisfy any
-	denies bool // has a deny
+	// asks is the auth_request that applies, other than Weir's, and off the site's own
+	// "auth_request off".
+	asks, off *directive
+	askedFor  bool // by a block around it, whose auth_request of Weir it inherits
+	release   bool // it keeps its limits in nginx, and turns Weir's auth_request off
+	satisfy   *directive
+	// access are the directives that refuse requests before auth_request does, and ownRules
+	// reports whether the site has allow or deny of its own.
+	access   []*directive
+	ownRules bool
 	// pages are the error_page directives that apply, and ownPages reports whether they are
 	// the site's own.
-	pages    [][]string
-	ownPages bool
+	pages     []*directive
+	ownPages  bool
+	recursive bool // recursive_error_pages
+	// intercepts passes errors of the application to error_page.
+	intercepts []*directive
+	// subrequests are directives that make nginx send sub-requests.
+	subrequests []*directive
+	block       *directive // nil for http
+	outside     bool       // of http: the directives are not for requests
 }
 
 // A refusal says how a site answers refused requests.
@@ -49,19 +65,30 @@ type finder struct {
 	binary      map[string]*directive
 	binaryNames []string // in the order of the configuration
 	sites       []site
+	blocks      []site // all servers and locations
+	addsHeaders bool   // http or a server has an add_header
 	rules       []*rule
 	lost        []Loss
+	losses      map[Loss]bool
 }
 
+// lose notes a loss once.
 func (f *finder) lose(at position, format string, args ...any) {
-	f.lost = append(f.lost, Loss{at.file, at.line, fmt.Sprintf(format, args...)})
+	loss := Loss{at.file, at.line, fmt.Sprintf(format, args...)}
+	if !f.losses[loss] {
+		f.losses[loss] = true
+		f.lost = append(f.lost, loss)
+	}
 }
 
 // find returns the limits of a configuration.
 func find(list []directive) *finder {
-	f := &finder{zones: map[string]*zone{}, steady: map[string]bool{}, binary: map[string]*directive{}}
+	f := &finder{zones: map[string]*zone{}, steady: map[string]bool{}, binary: map[string]*directive{}, losses: map[Loss]bool{}}
 	f.declared(list)
-	f.walk(list, site{name: "http", refusal: refusal{status: "503"}})
+	outside := slices.ContainsFunc(list, func(d directive) bool { return d.name() == "http" })
+	f.walk(list, site{name: "http", refusal: refusal{status: "503"}, outside: outside})
+	f.checkRedirects()
+	f.checkSubrequests()
 	return f
 }
 
@@ -84,14 +111,21 @@ func (f *finder) declared(list []directive) {
 			continue
 		case "set":
 			f.assigned(d)
+		case "stream", "mail":
+			continue
 		}
 		f.declared(d.block)
 	}
 }
 
-// assigned reports a variable that rewrite directives set to a binary address.
+// assigned notes a variable that rewrite directives set: sub-requests share it. No rewrite
+// directive sets it again in those to Weir. It reports one that is a binary address.
 func (f *finder) assigned(d *directive) {
-	if len(d.words) == 3 && f.isBinary(d.words[2]) {
+	if len(d.words) != 3 {
+		return
+	}
+	f.steady[strings.TrimPrefix(d.words[1], "$")] = true
+	if f.isBinary(d.words[2]) {
 		f.lose(d.at, "%s: no header can carry the bytes of a binary address; write $remote_addr in this line", writeWords(d.words))
 	}
 }
@@ -153,51 +187,92 @@ func (f *finder) walk(list []directive, s site) {
 	f.keep(&s, around)
 	for i := range list {
 		d, inner := &list[i], s
-		inner.at, inner.own, inner.asks, inner.ownPages = d.at, false, false, false
+		inner.at, inner.block = d.at, d
+		inner.own, inner.off, inner.release, inner.ownPages, inner.ownRules, inner.outside = false, nil, false, false, false, false
 		switch d.name() {
 		case "http":
 		case "server":
-			inner.level, inner.server = inServer, "server "+serverName(d.block)
+			inner.level, inner.server, inner.serverAt = inServer, "server "+serverName(d.block), d.at
 			inner.name = inner.server
 		case "location":
 			inner.level, inner.name = inLocation, strings.Join(d.words, " ")
 			if s.server != "" {
 				inner.name += " of " + s.server
 			}
+		case "stream", "mail":
+			continue
 		default:
+			f.misplaced(d, d.block)
 			continue
 		}
 		f.walk(d.block, inner)
 	}
 }
 
-// pagesOf reports whether an error_page for a status applies.
-func (s *site) pagesOf(status string) bool {
-	return slices.ContainsFunc(s.pages, func(page []string) bool { return slices.Contains(page[1:len(page)-1], status) })
+// misplaced reports limits in blocks that cannot have them, such as if.
+func (f *finder) misplaced(in *directive, list []directive) {
+	each(list, func(d *directive) {
+		if d.name() == "limit_req" {
+			f.lose(d.at, "%s is inside %s: nginx allows it in http, server and location only", strings.Join(d.words, " "), strings.Join(in.words, " "))
+		}
+	})
+}
+
+// each calls do for the directives of a list and of all blocks in it.
+func each(list []directive, do func(d *directive)) {
+	for i := range list {
+		do(&list[i])
+		each(list[i].block, do)
+	}
 }
 
 // keep adds a site that has to ask. Servers and locations ask for the locations inside
 // them. http never asks, because a location cannot stand there.
 func (f *finder) keep(s *site, around refusal) {
-	if len(s.uses) == 0 || s.level == inHTTP {
+	if s.level == inHTTP {
 		return
 	}
-	if s.asks {
-		f.lose(s.at, "%s has an auth_request of its own, and nginx asks only one; its limits are not carried over", s.name)
-		return
+	if len(s.uses) > 0 {
+		inherited := s.askedFor
+		switch why := s.unasked(); {
+		case why == "":
+			f.checkSite(s)
+			s.askedFor = true
+			if s.own || s.level == inServer || s.refusal != around || s.ownPages || s.off != nil || !inherited || f.copies(s.uses) {
+				f.sites = append(f.sites, *s)
+			}
+		default:
+			f.lose(s.at, "%s %s; keep its limit_req in nginx, which counts apart from Weir", s.name, why)
+			s.askedFor = false
+			if inherited {
+				s.release = true
+				f.sites = append(f.sites, *s)
+			}
+		}
 	}
-	if s.any {
-		f.lose(s.at, "%s has satisfy any: requests that another check admits pass, even if Weir refuses them", s.name)
+	f.blocks = append(f.blocks, *s)
+}
+
+// unasked says why a site cannot ask Weir; empty if it can.
+func (s *site) unasked() string {
+	switch {
+	case s.asks != nil:
+		return fmt.Sprintf("has the auth_request of %s, and nginx asks only one", s.asks.at)
+	case s.satisfy != nil:
+		return fmt.Sprintf("has satisfy any (%s), so a grant of Weir would admit requests that allow, deny and auth_basic refuse", s.satisfy.at)
 	}
-	if s.denies {
-		f.lose(s.at, "%s has deny: its refusals, too, get the status %s in place of 403", s.name, s.status)
+	return ""
+}
+
+// pagesOf returns the error_page directives for a status.
+func (s *site) pagesOf(status string) []*directive {
+	var all []*directive
+	for _, page := range s.pages {
+		if slices.Contains(page.words[1:len(page.words)-1], status) {
+			all = append(all, page)
+		}
 	}
-	if s.pagesOf("403") {
-		f.lose(s.at, "%s has an error_page for 403, the status of a refused sub-request; put it into the location that refuses", s.name)
-	}
-	if s.own || s.level == inServer || s.refusal != around || s.ownPages {
-		f.sites = append(f.sites, *s)
-	}
+	return all
 }
 
 func serverName(block []directive) string {
@@ -216,6 +291,9 @@ func (f *finder) setting(d *directive, s *site) {
 	value := ""
 	if len(d.words) > 1 {
 		value = d.words[1]
+	}
+	if !s.outside && d.block == nil && !known(d.name()) {
+		s.access = append(slices.Clip(s.access), d)
 	}
 	switch d.name() {
 	case "limit_req":
@@ -239,9 +317,33 @@ func (f *finder) setting(d *directive, s *site) {
 	case "limit_req_log_level":
 		f.lose(d.at, "limit_req_log_level: Weir logs refusals at its own level, for each limit at most one in its period; see --log-refusals")
 	case "auth_request":
-		s.asks = value != "off"
-	case "deny":
-		s.denies = true
+		if s.asks, s.off = d, nil; value == "off" {
+			s.asks, s.off = nil, d
+		}
+		s.subrequests = append(slices.Clip(s.subrequests), d)
+	case "allow", "deny":
+		if !s.ownRules {
+			s.access, s.ownRules = without(s.access, "deny"), true
+		}
+		if d.name() == "deny" {
+			s.access = append(slices.Clip(s.access), d)
+		}
+	case "auth_basic":
+		if s.access = without(s.access, "auth_basic"); value != "off" {
+			s.access = append(s.access, d)
+		}
+	case "limit_except":
+		s.access = append(slices.Clip(s.access), d)
+	case "mirror", "add_before_body", "add_after_body", "ssi":
+		s.subrequests = append(slices.Clip(s.subrequests), d)
+	case "add_header":
+		f.addsHeaders = f.addsHeaders || s.level < inLocation
+	case "recursive_error_pages":
+		s.recursive = value == "on"
+	case "proxy_intercept_errors", "fastcgi_intercept_errors", "uwsgi_intercept_errors", "scgi_intercept_errors", "grpc_intercept_errors":
+		if s.intercepts = without(s.intercepts, d.name()); value == "on" {
+			s.intercepts = append(s.intercepts, d)
+		}
 	case "error_page":
 		if len(d.words) < 3 {
 			return
@@ -249,11 +351,18 @@ func (f *finder) setting(d *directive, s *site) {
 		if !s.ownPages {
 			s.pages, s.ownPages = nil, true
 		}
-		s.pages = append(slices.Clip(s.pages), d.words)
+		s.pages = append(slices.Clip(s.pages), d)
 	case "satisfy":
-		s.any = value == "any"
+		if s.satisfy = nil; value == "any" {
+			s.satisfy = d
+		}
 	case "limit_conn":
 		f.lose(d.at, "%s: a sub-request ends before its request, so it cannot hold a slot; "+
 			"leave limit_conn in nginx, or let the application take a slot (algorithm: concurrency)", strings.Join(d.words, " "))
 	}
+}
+
+// without returns the directives that have another name.
+func without(list []*directive, name string) []*directive {
+	return slices.DeleteFunc(slices.Clone(list), func(d *directive) bool { return d.name() == name })
 }

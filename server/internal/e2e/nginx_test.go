@@ -66,6 +66,7 @@ func newApplication(t *testing.T) *application {
 	a := new(application)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a.asked.Add(1)
+		_, _ = io.Copy(io.Discard, r.Body) // nginx answers 502 if it cannot send all
 		if r.URL.Path == "/forbidden" {
 			w.WriteHeader(http.StatusForbidden)
 			fmt.Fprint(w, "the application's own")

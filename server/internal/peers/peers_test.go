@@ -3,6 +3,7 @@ package peers
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -130,6 +131,67 @@ func TestCount(t *testing.T) {
 		synchronize(t, one)
 	}
 	counts(1, "after the other has stopped")
+}
+
+// TestJoin: an instance has joined when all others have counted it, those that no longer poll
+// aside.
+func TestJoin(t *testing.T) {
+	t.Parallel()
+	client := connect(t, testserver.StartRedis(t))
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	joined := 0
+	one := open(t, client, Options{Timeout: patience, Joined: func() { joined++ }})
+	wants := func(i *instance, joined bool, count int, when string) {
+		t.Helper()
+		if err := i.group.Join(over); (err == nil) != joined || i.group.HasJoined() != joined || i.group.Count() != count {
+			t.Errorf("%s: joined %v, %v; counts %d, want %v and %d", when, i.group.HasJoined(), err, i.group.Count(), joined, count)
+		}
+	}
+	wants(one, false, 1, "before its first poll")
+	synchronize(t, one, one)
+	wants(one, true, 1, "alone")
+	if joined != 1 {
+		t.Errorf("joined %d times", joined)
+	}
+	other := open(t, client, Options{Timeout: patience})
+	synchronize(t, other, other)
+	wants(other, false, 2, "while the first one knows of nobody")
+	wants(one, true, 1, "after another one came")
+	one.group.synchronize(t.Context(), false) // for a change of an override
+	wants(one, true, 2, "after it polled")
+	testserver.Eventually(t, "the first one has polled a millisecond later", func() bool { synchronize(t, one, other); return other.group.HasJoined() })
+	wants(other, true, 2, "after the first one polled")
+
+	third := open(t, client, Options{Timeout: patience})
+	third.group.interval = 100 * time.Millisecond
+	crashed := open(t, client, Options{Timeout: patience})
+	crashed.group.interval = third.group.interval
+	synchronize(t, crashed, third, one, other)
+	if third.group.HasJoined() {
+		t.Error("joined beside one that has not counted it")
+	}
+	testserver.Eventually(t, "nobody waits for it for long", func() bool { synchronize(t, one, other, third); return third.group.HasJoined() })
+}
+
+// TestJoinFails says why.
+func TestJoinFails(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	client := connect(t, server)
+	i := open(t, client, Options{Timeout: patience})
+	must(t, client.Set(t.Context(), i.group.key("instances"), "no set", 0).Err())
+	synchronize(t, i)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := i.group.Join(ctx); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+		t.Errorf("got %v", err)
+	}
+	must(t, client.Del(t.Context(), i.group.key("instances")).Err())
+	synchronize(t, i)
+	if err := i.group.Join(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestForgedCount: whoever writes to the set of instances makes no more than the bound.

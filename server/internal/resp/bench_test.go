@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -9,17 +10,50 @@ import (
 
 // BenchmarkThrottle answers pipelines without a network, on the memory store.
 func BenchmarkThrottle(b *testing.B) {
+	benchmark(b, bulks("CL.THROTTLE", "user42", "99", "100000", "60"))
+}
+
+// BenchmarkTake is BenchmarkThrottle for the limits of WEIR.TAKE.
+func BenchmarkTake(b *testing.B) {
+	b.Run("one limit", func(b *testing.B) { benchmark(b, bulks("WEIR.TAKE", "user42", "100000/min")) })
+	b.Run("two limits", func(b *testing.B) {
+		benchmark(b, bulks("WEIR.TAKE", "user42", "100000/min", "AND", "user42", "1000000/day"))
+	})
+}
+
+func benchmark(b *testing.B, command string) {
 	for name, depth := range map[string]int{"alone": 1, "pipeline of 64": 64} {
 		b.Run(name, func(b *testing.B) {
 			s := newServer(b, Options{Taker: memstore.New(memstore.Options{})})
 			c := newSession(s, nopConn{})
-			input := strings.Repeat(lines("*5 $11 CL.THROTTLE $6 user42 $2 99 $6 100000 $2 60"), depth)
+			input := strings.Repeat(command, depth)
 			b.ReportAllocs()
 			for n := 0; n < b.N; n += depth {
 				c.makeRoom()
 				c.in = append(c.in, input...)
 				c.answer()
 				c.flush()
+			}
+		})
+	}
+}
+
+// BenchmarkDistinctLimits has each command bring along another one of so many limits.
+func BenchmarkDistinctLimits(b *testing.B) {
+	for _, n := range []int{1, 1000, 20_000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			c := newSession(newServer(b, Options{Taker: memstore.New(memstore.Options{})}), nopConn{})
+			commands := make([]string, n)
+			for i := range commands {
+				commands[i] = bulks("WEIR.TAKE", "user42", strconv.Itoa(100_000+i)+"/min")
+			}
+			i := 0
+			for b.Loop() {
+				c.makeRoom()
+				c.in = append(c.in, commands[i%n]...)
+				c.answer()
+				c.flush()
+				i++
 			}
 		})
 	}

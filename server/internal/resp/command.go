@@ -3,6 +3,7 @@ package resp
 import (
 	"crypto/tls"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weirlimit/weir/server/internal/callers"
@@ -15,16 +16,17 @@ type command struct {
 	open        bool                            // also before AUTH
 	queues      bool                            // its reply may come later, but in order
 	foreign     bool                            // the beginning of another protocol
+	key         int                             // which argument is a key, from 1 on; 0: none
 }
 
 // commands returns the commands by their names in lower case.
 func commands() map[string]command {
-	return map[string]command{
+	all := map[string]command{
 		// A web page can make a browser send HTTP. Commands that hide in its body must
 		// not be executed.
 		"post":        {foreign: true},
 		"host:":       {foreign: true},
-		"cl.throttle": {run: (*session).throttle, most: maxArgs, queues: true},
+		"cl.throttle": {run: (*session).throttle, most: maxArgs, queues: true, key: 1},
 		"hello":       {run: (*session).hello, most: maxArgs, open: true},
 		"auth":        {run: (*session).auth, least: 1, most: 2, open: true},
 		"reset":       {run: (*session).doReset, open: true},
@@ -37,6 +39,10 @@ func commands() map[string]command {
 		"config":      {run: (*session).config, least: 1, most: maxArgs},
 		"info":        {run: (*session).info, most: maxArgs},
 	}
+	for name := range verbs {
+		all[name] = verbCommand(name)
+	}
+	return all
 }
 
 // command finds a command by its name in any case.
@@ -93,26 +99,72 @@ func (c *session) doSelect(args [][]byte) {
 	c.simple("OK")
 }
 
-// command describes no command. Clients ask for completion at a prompt.
+// command describes commands: proxies and clients of a cluster ask which argument is the key.
+// Others ask for texts, of which there are none, for completion at a prompt.
 func (c *session) command(args [][]byte) {
+	names := c.known()
 	switch {
-	case len(args) > 0 && lower(args[0]) == "count":
-		c.integer(int64(c.known()))
-	case len(args) > 0 && lower(args[0]) == "docs":
+	case len(args) == 0:
+		c.array(len(names))
+		for _, name := range names {
+			c.describe(name)
+		}
+	case lower(args[0]) == "count":
+		c.integer(int64(len(names)))
+	case lower(args[0]) == "docs":
 		c.pairs(0)
+	case lower(args[0]) == "info":
+		c.array(len(args) - 1)
+		for _, arg := range args[1:] {
+			if name := lower(arg); slices.Contains(names, name) {
+				c.describe(name)
+			} else {
+				c.null()
+			}
+		}
 	default:
+		c.fail("ERR unknown subcommand " + shown(args[0]) + " of COMMAND")
+	}
+}
+
+// describe describes a command: name, arity, flags, first, last and step of the keys, and four
+// lists that are empty.
+func (c *session) describe(name string) {
+	cmd := c.server.commands[name]
+	arity := -1 - cmd.least
+	if cmd.least == cmd.most {
+		arity = 1 + cmd.least
+	}
+	c.array(10)
+	c.bulk(name)
+	c.integer(int64(arity))
+	switch {
+	case cmd.key > 0:
+		c.array(2)
+		c.simple("write")
+		c.simple("fast")
+	default:
+		c.array(1)
+		c.simple("fast")
+	}
+	c.integer(int64(cmd.key))
+	c.integer(int64(cmd.key))
+	c.integer(int64(min(cmd.key, 1)))
+	for range 4 {
 		c.array(0)
 	}
 }
 
-func (c *session) known() int {
-	n := 0
-	for _, cmd := range c.server.commands {
+// known returns the names of the commands, in order.
+func (c *session) known() []string {
+	var names []string
+	for name, cmd := range c.server.commands {
 		if !cmd.foreign {
-			n++
+			names = append(names, name)
 		}
 	}
-	return n
+	slices.Sort(names)
+	return names
 }
 
 func (c *session) config(args [][]byte) {

@@ -72,7 +72,7 @@ func flat(args [][]byte) []byte {
 	}
 	text := []byte{'('}
 	for _, arg := range args {
-		if len(arg) > maxBulk {
+		if len(arg) > maxRequest {
 			panic("an argument is too long")
 		}
 		text = append(append(text, arg...), ',')
@@ -86,7 +86,8 @@ func FuzzSession(f *testing.F) {
 	for _, seed := range []string{
 		"HELLO 3 AUTH default secret SETNAME a\r\nPING\r\n", "AUTH secret\r\nCL.THROTTLE a 1 2 3 4\r\nQUIT\r\n",
 		"AUTH secret\r\nCLIENT GETNAME\r\nINFO\r\nCOMMAND DOCS\r\nCONFIG GET x\r\nRESET\r\n", "AUTH secret\r\nCL.THROTTLE a 9 2 3 4 KEEP 5\r\ncl.throttle keep 9 2 3 keep 9\r\nCL.THROTTLE a 9 2 3 KEEP 10\r\nCL.THROTTLE a 9 2 KEEP 1\r\n",
-		"POST / HTTP/1.1\r\nHost: x\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: x\r\n\r\n", "AUTH secret\r\nWEIR.TAKE a 9/s COST 2 KEEP 1 AND b n=1/day ID x HOLD 9 IN d\r\nWEIR.SETTLE a 9/s COST 1 ID x\r\nWEIR.REFUND a 9/s COST 1 AND b 9/s COST 1\r\n",
+		"AUTH secret\r\nCOMMAND\r\nWEIR.RESET a 9/s\r\nWEIR.TAKE a 9/s UPTO 4\r\nWEIR.TAKE a 9/s WAIT 9\r\nWEIR.RENEW a 9/s ID 1\r\nCL.THROTTLE a 1 1 1 ID b KEEP 1\r\n",
 	} {
 		f.Add([]byte(seed))
 	}

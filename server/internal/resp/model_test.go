@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 // cell is redis-cell's arithmetic for one key, with the interval between two
@@ -57,7 +58,7 @@ func TestAgainstRedisCell(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		clock := storetest.NewClock()
 		begin := clock.Micros()
-		s := New(Options{Taker: memstore.New(memstore.Options{Now: clock.Now})})
+		s := New(Options{Taker: memstore.New(memstore.Options{Now: clock.Now}), Rules: rules.Demo})
 		cells := make([]cell, 3)
 		for i := range cells {
 			cells[i].count = rapid.Int64Range(1, 5000).Draw(t, "count")

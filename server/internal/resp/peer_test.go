@@ -16,6 +16,7 @@ import (
 	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/server/internal/callers"
+	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -40,6 +41,9 @@ func newServer(t testing.TB, o Options) *Server {
 	t.Helper()
 	if o.Taker == nil {
 		o.Taker = memstore.New(memstore.Options{Now: storetest.NewClock().Now})
+	}
+	if o.Rules == nil {
+		o.Rules = rules.Demo
 	}
 	s := New(o)
 	t.Cleanup(func() {

@@ -1,6 +1,6 @@
-// Package resp serves the protocol of Redis, RESP2 and RESP3, with the command
-// CL.THROTTLE of redis-cell. The limit comes with each command, so there are no rules;
-// gcra decides. All memory that a client can occupy is bounded; see docs/resp.md.
+// Package resp serves the protocol of Redis, RESP2 and RESP3, with the commands WEIR.*, whose
+// limits come with each command, and the command CL.THROTTLE of redis-cell. All memory that a
+// client can occupy is bounded; see docs/resp.md.
 package resp
 
 import (
@@ -20,6 +20,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/panics"
+	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 // Defaults of [Options].
@@ -38,10 +39,13 @@ const (
 	maxPipeline  = 1024     // replies that wait to be written
 )
 
-// Options are what [New] needs. Taker is required.
+// Options are what [New] needs. Taker and Rules are required.
 type Options struct {
 	// Taker decides.
 	Taker weir.Taker
+	// Rules returns the rules in force, which can replace the limits of WEIR.* commands. It
+	// must never return nil.
+	Rules func() *rules.Set
 	// Callers authenticates the clients. Nil: they need no password.
 	Callers *callers.Authenticator
 	// Timeout is how long a command may wait for its decision. Zero:
@@ -61,6 +65,7 @@ type Options struct {
 // Create it with New.
 type Server struct {
 	taker          weir.Taker
+	rules          func() *rules.Set
 	callers        *callers.Authenticator // nil: no password is needed
 	timeout        time.Duration
 	authDelay      time.Duration // of the answer to a wrong password
@@ -88,6 +93,7 @@ type Server struct {
 func New(o Options) *Server {
 	s := &Server{
 		taker:          o.Taker,
+		rules:          o.Rules,
 		callers:        o.Callers,
 		authDelay:      authDelay,
 		timeout:        cmp.Or(o.Timeout, DefaultTimeout),

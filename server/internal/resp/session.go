@@ -1,8 +1,10 @@
 package resp
 
 import (
+	"fmt"
 	"io"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/weirlimit/weir/server/internal/admission"
@@ -12,6 +14,7 @@ import (
 
 const (
 	inputBytes = 8 << 10 // of an ordinary connection's buffer
+	maxArg     = 4 << 10 // bytes of an argument of a command without keys
 
 	// lingerTimeout and lingerBytes bound how much input is read after the last reply: a
 	// connection that is closed with unread input may lose the reply.
@@ -182,6 +185,8 @@ func (c *session) dispatch(args [][]byte) {
 		c.fail("ERR unknown command " + shown(args[0]))
 	case len(args)-1 < cmd.least || len(args)-1 > cmd.most:
 		c.fail("ERR wrong number of arguments for " + shown(args[0]))
+	case !cmd.queues && slices.ContainsFunc(args, func(arg []byte) bool { return len(arg) > maxArg }):
+		c.fail(fmt.Sprintf("ERR an argument of %s is too long: want at most %d bytes", shown(args[0]), maxArg))
 	default:
 		cmd.run(c, args[1:])
 		if c.authed && c.seat != nil {

@@ -42,14 +42,16 @@ func TestProtocolErrors(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ send, want string }{
 		"a million arguments": {lines("*1000000"), "invalid multibulk length"},
-		"one too many":        {lines("*17"), "invalid multibulk length"},
+		"one too many":        {lines("*65"), "invalid multibulk length"},
 		"fewer than none":     {lines("*-1"), "invalid multibulk length"},
 		"no count":            {lines("*"), "invalid multibulk length"},
 		"count with a sign":   {lines("*+1"), "invalid multibulk length"},
 		"count without end":   {"*" + strings.Repeat("0", maxLength), "invalid multibulk length"},
 		"count, bare newline": {"*1\n$4\nPING\n", "invalid multibulk length"},
 		"a gigabyte":          {lines("*1 $999999999"), "invalid bulk length"},
-		"a byte too long":     {lines(fmt.Sprintf("*1 $%d", maxBulk+1)), "invalid bulk length"},
+		"an argument's end":   {lines(fmt.Sprintf("*1 $%d", maxRequest-len("*1..$67572..")-1)), "too big request"},
+		"many long arguments": {"*64\r\n" + strings.Repeat(fmt.Sprintf("$%d\r\n%s\r\n", maxKey, strings.Repeat("x", maxKey)), 17), "too big request"},
+		"no room for another": {"*2\r\n" + fmt.Sprintf("$67569\r\n%s\r\n", strings.Repeat("x", 67569)) + "$1", "too big request"},
 		"null":                {lines("*1 $-1"), "invalid bulk length"},
 		"nested":              {lines("*1 *1 *1"), `expected '$', got '*'`},
 		"binary":              {"*1\r\n\x00", `expected '$', got '\x00'`},
@@ -74,7 +76,7 @@ func TestProtocolErrors(t *testing.T) {
 func TestAnnouncementsCostNothing(t *testing.T) {
 	s := newServer(t, Options{})
 	for _, send := range []string{
-		lines("*1000000"), lines("*1 $999999999"), lines("*16 $4096"), strings.Repeat("*", 5000),
+		lines("*1000000"), lines("*1 $999999999"), lines("*16 $4096"), lines("*64 $60000"), strings.Repeat("*", 5000),
 		strings.Repeat("*16\r\n", 1000), "*1\r\n$" + strings.Repeat("9", 5000),
 	} {
 		var before, after runtime.MemStats
@@ -97,7 +99,9 @@ func TestAnnouncementsCostNothing(t *testing.T) {
 // byte, and looks at the buffer afterwards.
 func TestLongRequestsGiveMemoryBack(t *testing.T) {
 	t.Parallel()
-	long := "*16\r\n" + strings.Repeat(fmt.Sprintf("$%d\r\n%s\r\n", maxBulk, strings.Repeat("x", maxBulk)), maxArgs)
+	long := "*17\r\n" + strings.Repeat(fmt.Sprintf("$%d\r\n%s\r\n", maxKey, strings.Repeat("x", maxKey)), 16)
+	rest := maxRequest - len(long) - len("$1790\r\n\r\n")
+	long += fmt.Sprintf("$%d\r\n%s\r\n", rest, strings.Repeat("x", rest))
 	c := newSession(newServer(t, Options{}), nopConn{})
 	for i := range len(long) {
 		c.makeRoom()
@@ -107,7 +111,7 @@ func TestLongRequestsGiveMemoryBack(t *testing.T) {
 		}
 		c.answer()
 	}
-	if got := string(c.out); !strings.HasPrefix(got, "-ERR unknown command") || c.ending {
+	if got := string(c.out); len(long) != maxRequest || !strings.HasPrefix(got, "-ERR unknown command") || c.ending {
 		t.Errorf("answered %q", got)
 	}
 	if c.makeRoom(); cap(c.in) != inputBytes {
@@ -151,7 +155,7 @@ func TestLargeAnswersAreWrittenInParts(t *testing.T) {
 	}()
 	for answer := make([]byte, 1<<20); ; {
 		n, err := conn.Read(answer)
-		if n > maxUnsent+maxBulk {
+		if n > maxUnsent+maxKey {
 			t.Errorf("%d bytes in one write", n)
 		}
 		if err != nil {

@@ -4,17 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/internal/ratelimitheader"
 	"github.com/weirlimit/weir/server/internal/callers"
+	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 const (
-	usage = "ERR Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>] [KEEP <units>]"
+	usage = "ERR Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>] [KEEP <units>] [ID <id>]"
 	// Domain is the domain in which callers need permissions for CL.THROTTLE.
 	Domain = "cl.throttle"
 	// prefix separates the keys from those of rules, whose first part escapes the
@@ -23,6 +26,7 @@ const (
 	// maxBatch is the number of decisions in one call.
 	maxBatch = 64
 
+	maxKey     = 4 << 10            // bytes of a key
 	maxUnits   = 1_000_000_000      // of a burst, a count or a quantity
 	maxSeconds = 366 * 24 * 60 * 60 // of a period
 )
@@ -34,11 +38,15 @@ func Key(key string) string { return prefix + key }
 type batch struct {
 	n    int
 	asks [maxBatch]ask
-	acts [maxBatch]*weir.Act
+	acts []*weir.Act // of all of them
 }
 
-// An ask is an act with memory for its charge and its decision.
+// An ask is a command: a plan with its request or, for CL.THROTTLE, an act with memory for its
+// charge and its decision.
 type ask struct {
+	request rules.Request
+	plan    *rules.Plan // nil for CL.THROTTLE
+
 	act      weir.Act
 	charge   [1]weir.Charge
 	decision [1]weir.Decision
@@ -49,16 +57,22 @@ func newBatch() *batch {
 	for i := range b.asks {
 		a := &b.asks[i]
 		a.act.Charges, a.act.Decisions = a.charge[:], a.decision[:]
-		b.acts[i] = &a.act
 	}
 	return b
 }
 
-// throttle executes CL.THROTTLE key max_burst count period [quantity] [KEEP units].
+// throttle executes CL.THROTTLE key max_burst count period [quantity] [KEEP units] [ID id].
 func (c *session) throttle(args [][]byte) {
-	var keep []byte
-	if n := len(args) - 2; n >= 4 && lower(args[n]) == "keep" {
-		args, keep = args[:n], args[n+1]
+	var keep, id []byte
+	for n := len(args) - 2; n >= 4; n -= 2 {
+		if name := lower(args[n]); name == "keep" && keep == nil {
+			keep = args[n+1]
+		} else if name == "id" && id == nil {
+			id = args[n+1]
+		} else {
+			break
+		}
+		args = args[:n]
 	}
 	if len(args) != 4 && len(args) != 5 {
 		c.settle()
@@ -66,6 +80,9 @@ func (c *session) throttle(args [][]byte) {
 		return
 	}
 	charge, err := c.server.charge(args, keep)
+	if err == nil && id != nil && (len(id) == 0 || len(id) > weir.MaxIDBytes) {
+		err = &weir.InvalidError{Field: "ID", Value: strconv.Itoa(len(id)) + " bytes", Want: fmt.Sprintf("1 … %d bytes", weir.MaxIDBytes)}
+	}
 	if err != nil {
 		c.settle()
 		c.fail("ERR " + inWords(err))
@@ -80,14 +97,23 @@ func (c *session) throttle(args [][]byte) {
 		c.fail("NOPERM " + err.Error())
 		return
 	}
+	b := c.queue()
+	a := &b.asks[b.n]
+	if a.charge[0] = charge; id != nil {
+		a.act.ID, a.act.Scope = string(id), algo.Scope{Owner: charge.Key, Asks: strconv.FormatInt(charge.Cost, 10)}
+	}
+	b.n++
+	if b.acts = append(b.acts, &a.act); b.n == maxBatch {
+		c.settle()
+	}
+}
+
+// queue returns the batch of the next command.
+func (c *session) queue() *batch {
 	if c.batch == nil {
 		c.batch = c.server.batches.Get().(*batch)
 	}
-	b := c.batch
-	b.asks[b.n].charge[0] = charge
-	if b.n++; b.n == maxBatch {
-		c.settle()
-	}
+	return c.batch
 }
 
 // charge parses the arguments; keep is nil if there is no KEEP. It does not clamp values
@@ -98,6 +124,9 @@ func (s *Server) charge(args [][]byte, keep []byte) (weir.Charge, error) {
 		{name: "count per period", least: 1, most: maxUnits},
 		{name: "period", least: 1, most: maxSeconds},
 		{name: "quantity", most: maxUnits, value: 1},
+	}
+	if n := len(args[0]); n > maxKey {
+		return weir.Charge{}, &weir.InvalidError{Field: "key", Value: strconv.Itoa(n) + " bytes", Want: fmt.Sprintf("at most %d bytes", maxKey)}
 	}
 	for i, arg := range args[1:] {
 		if err := fields[i].parse(arg); err != nil {
@@ -139,15 +168,26 @@ func (c *session) settle() {
 	}
 	c.batch = nil
 	ctx, cancel := context.WithTimeout(c.server.base, c.server.timeout)
-	c.server.taker.Take(ctx, b.acts[:b.n])
+	if len(b.acts) > 0 {
+		c.server.taker.Take(ctx, b.acts)
+	}
 	cancel()
 	for i := range b.n {
 		a := &b.asks[i]
 		c.whole = len(c.out)
+		if a.plan != nil {
+			c.answered(a)
+			a.plan.Free()
+			a.plan = nil
+			clear(a.request.Calls)
+			continue
+		}
 		c.decided(&a.act)
-		a.charge[0], a.decision[0], a.act.Err = weir.Charge{}, weir.Decision{}, nil
+		a.charge[0], a.decision[0] = weir.Charge{}, weir.Decision{}
+		a.act.ID, a.act.Scope, a.act.Err = "", algo.Scope{}, nil
 	}
-	b.n = 0
+	clear(b.acts)
+	b.n, b.acts = 0, b.acts[:0]
 	c.server.batches.Put(b)
 }
 

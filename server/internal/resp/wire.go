@@ -9,16 +9,17 @@ import (
 
 // Bounds of a request.
 const (
-	maxArgs   = 16
-	maxBulk   = 4 << 10 // bytes of an argument
+	maxArgs   = 64
 	maxLine   = 4 << 10 // bytes of a command on a line, its end included
 	maxLength = 32      // bytes of a line that announces a length, its end included
-	// maxRequest is the size of the largest request.
-	maxRequest = maxLength + maxArgs*(maxLength+maxBulk+2)
+	// maxRequest is the size of the largest request: what a connection can occupy before AUTH.
+	maxRequest = 66 << 10
 )
 
 // A protocolError is a request without a known end. It ends the connection.
 type protocolError string
+
+const errTooBig protocolError = "too big request"
 
 // Error returns the text in the words of Redis.
 func (e protocolError) Error() string { return "Protocol error: " + string(e) }
@@ -38,7 +39,7 @@ func parse(input []byte, args [][]byte) ([][]byte, int, error) {
 		return args, 0, err
 	}
 	for range count {
-		bulk, n, err := parseBulk(input[size:])
+		bulk, n, err := parseBulk(input[size:], maxRequest-size)
 		if n == 0 || err != nil {
 			return args, 0, err
 		}
@@ -48,15 +49,22 @@ func parse(input []byte, args [][]byte) ([][]byte, int, error) {
 	return args, size, nil
 }
 
-func parseBulk(input []byte) (bulk []byte, size int, err error) {
-	if len(input) == 0 {
+// parseBulk parses an argument that has room for so many bytes.
+func parseBulk(input []byte, room int) (bulk []byte, size int, err error) {
+	switch {
+	case len(input) == 0 && room > 0:
 		return nil, 0, nil
+	case len(input) == 0:
+		return nil, 0, errTooBig
 	}
 	if input[0] != '$' {
 		return nil, 0, protocolError(fmt.Sprintf("expected '$', got %q", input[0]))
 	}
-	length, start, err := parseLength(input, maxBulk, "invalid bulk length")
+	length, start, err := parseLength(input, maxRequest, "invalid bulk length")
 	end := start + length
+	if err == nil && (start > 0 && end+2 > room || start == 0 && len(input) >= room) {
+		return nil, 0, errTooBig
+	}
 	if start == 0 || err != nil || len(input) < end+2 {
 		return nil, 0, err
 	}

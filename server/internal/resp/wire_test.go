@@ -12,16 +12,20 @@ import (
 func TestReplies(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ send, want2, want3 string }{
-		"ping":             {"PING\r\n", "+PONG\r\n", ""},
-		"ping, array":      {lines("*1 $4 pInG"), "+PONG\r\n", ""},
-		"ping, words":      {lines("*2 $4 PING $5 a\x00\r\nb"), lines("$5 a\x00\r\nb"), ""},
-		"echo":             {"ECHO hi\n", lines("$2 hi"), ""},
-		"echo of nothing":  {lines("*2 $4 ECHO $0") + "\r\n", lines("$0") + "\r\n", ""},
-		"nothing at all":   {"\r\n \t\r\n" + lines("*0"), "", ""},
-		"select":           {"SELECT 0\r\nSELECT 1\r\nSELECT x\r\n", "+OK\r\n-ERR DB index is out of range: there is only 0\r\n-ERR DB index is out of range: there is only 0\r\n", ""},
-		"command":          {"COMMAND\r\nCOMMAND INFO get\r\n", lines("*0 *0"), ""},
+		"ping":            {"PING\r\n", "+PONG\r\n", ""},
+		"ping, array":     {lines("*1 $4 pInG"), "+PONG\r\n", ""},
+		"ping, words":     {lines("*2 $4 PING $5 a\x00\r\nb"), lines("$5 a\x00\r\nb"), ""},
+		"echo":            {"ECHO hi\n", lines("$2 hi"), ""},
+		"echo of nothing": {lines("*2 $4 ECHO $0") + "\r\n", lines("$0") + "\r\n", ""},
+		"nothing at all":  {"\r\n \t\r\n" + lines("*0"), "", ""},
+		"select":          {"SELECT 0\r\nSELECT 1\r\nSELECT x\r\n", "+OK\r\n-ERR DB index is out of range: there is only 0\r\n-ERR DB index is out of range: there is only 0\r\n", ""},
+		"command": {
+			"COMMAND INFO Weir.take get ping\r\nCOMMAND GET\r\n",
+			lines("*3 *10 $9 weir.take :-3 *2 +write +fast :1 :1 :1 *0 *0 *0 *0 $-1 *10 $4 ping :-1 *1 +fast :0 :0 :0 *0 *0 *0 *0") + "-ERR unknown subcommand \"GET\" of COMMAND\r\n",
+			lines("*3 *10 $9 weir.take :-3 *2 +write +fast :1 :1 :1 *0 *0 *0 *0 _ *10 $4 ping :-1 *1 +fast :0 :0 :0 *0 *0 *0 *0") + "-ERR unknown subcommand \"GET\" of COMMAND\r\n",
+		},
 		"command docs":     {"COMMAND DOCS\r\n", lines("*0"), lines("%0")},
-		"command count":    {"COMMAND COUNT\r\n", lines(":12"), ""},
+		"command count":    {"COMMAND COUNT\r\n", lines(":20"), ""},
 		"config get":       {"CONFIG GET save\r\n", lines("*0"), lines("%0")},
 		"config set":       {"CONFIG SET save x\r\n", "-ERR unknown subcommand \"SET\" of CONFIG\r\n", ""},
 		"client names":     {"CLIENT GETNAME\r\nCLIENT SETNAME me\r\nCLIENT GETNAME\r\n", lines("$-1 +OK $2 me"), lines("_ +OK $2 me")},
@@ -128,7 +132,7 @@ func TestThrottleKeysAreAnyBytes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, Options{})
 	seen := map[string]bool{}
-	for _, key := range []string{"", "a", "a\x00", "a\r\n", "{a}", "}", "\xff", "\xff\xfe", "cl.throttle;a", strings.Repeat("k", maxBulk)} {
+	for _, key := range []string{"", "a", "a\x00", "a\r\n", "{a}", "}", "\xff", "\xff\xfe", "cl.throttle;a", strings.Repeat("k", maxKey)} {
 		if seen[key] {
 			t.Fatalf("%q is there twice", key)
 		}
@@ -137,6 +141,32 @@ func TestThrottleKeysAreAnyBytes(t *testing.T) {
 		if got, want := converse(t, s, send+send), lines("*5 :0 :1 :0 :-1 :60 *5 :1 :1 :0 :60 :60"); got != want {
 			t.Errorf("%q:\n got %q\nwant %q", key, got, want)
 		}
+	}
+}
+
+// TestLongArgumentsAreErrors wants a key beyond its bound to be an error like any other: the
+// commands before and after it in a pipeline are answered.
+func TestLongArgumentsAreErrors(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, Options{})
+	for _, test := range []struct {
+		send []string
+		want string
+	}{
+		{[]string{"CL.THROTTLE", strings.Repeat("k", maxKey+1), "1", "1", "1"}, "ERR key is 4097 bytes: want at most 4096 bytes"},
+		{[]string{"CL.THROTTLE", "k", "1", "1", "1", "1", "ID", strings.Repeat("i", 5000)}, "ERR ID is 5000 bytes: want 1 … 128 bytes"},
+		{[]string{"WEIR.TAKE", strings.Repeat("k", 1025), "1/s"}, "ERR limits[0].key is 1025 bytes: want 1 … 1024 bytes"},
+		{[]string{"WEIR.TAKE", strings.Repeat("k", 60_000), "1/s"}, "ERR limits[0].key is 60000 bytes: want 1 … 1024 bytes"},
+		{[]string{"WEIR.TAKE", "k", "1/s", "ID", strings.Repeat("i", 5000)}, "ERR id is 5000 bytes: want at most 128 bytes"},
+		{[]string{"WEIR.TAKE", "k", "1/s", "IN", strings.Repeat("d", 5000)}, "ERR domain is 5000 bytes: want at most 1024 bytes"},
+		{[]string{"ECHO", strings.Repeat("e", 5000)}, `ERR an argument of "ECHO" is too long: want at most 4096 bytes`},
+		{[]string{"WEIR.TAKE", "k", strings.Repeat("9", 5000)}, `ERR limits[0].limit is "` + strings.Repeat("9", 128) + `"…: want at most 128 bytes`},
+	} {
+		want := lines("*5 :0 :1 :0 :-1 :60") + "-" + test.want + "\r\n" + lines("*5 :1 :1 :0 :60 :60")
+		if got := converse(t, s, "CL.THROTTLE a 0 1 60\r\n"+bulks(test.send...)+"CL.THROTTLE a 0 1 60\r\n"); got != want {
+			t.Errorf("%.40q:\n got %q\nwant %q", test.send, got, want)
+		}
+		s = newServer(t, Options{}) // another store
 	}
 }
 

@@ -129,7 +129,7 @@ func FuzzJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		fuzztest.Within(t, fuzztest.MostBytes, len(body), func() {
 			w := httptest.NewRecorder()
-			service.JSON().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", bytes.NewReader(body)))
+			service.JSON(nil).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", bytes.NewReader(body)))
 			switch w.Code {
 			case http.StatusOK, http.StatusTooManyRequests:
 				if err := protojson.Unmarshal(w.Body.Bytes(), new(rlsv3.RateLimitResponse)); err != nil {

@@ -79,22 +79,30 @@ func (s *Service) begin(ctx context.Context, call Charger, raw []byte) (Planned,
 }
 
 func (s *Service) received(ctx context.Context, m *message, raw []byte) (*call, error) {
-	switch err := m.unmarshal(raw); {
-	case errors.Is(err, errMalformed):
-		return nil, status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
-	case err != nil:
+	if err := m.receive(ctx, raw); err != nil {
 		return nil, err
-	case m.refused != nil:
-		return nil, statusOf(m.refused)
-	}
-	if err := ctx.Err(); err != nil { // nobody waits for the answer
-		return nil, status.FromContextError(err).Err()
 	}
 	c, err := s.plan(ctx, &m.request)
 	if err != nil {
 		return nil, statusOf(err)
 	}
 	return c, nil
+}
+
+// receive decodes a message. The error is a status, or that of the call.
+func (m *message) receive(ctx context.Context, raw []byte) error {
+	switch err := m.unmarshal(raw); {
+	case errors.Is(err, errMalformed):
+		return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
+	case err != nil:
+		return err
+	case m.refused != nil:
+		return statusOf(m.refused)
+	}
+	if err := ctx.Err(); err != nil { // nobody waits for the answer
+		return status.FromContextError(err).Err()
+	}
+	return nil
 }
 
 // alone decides a planned request by itself. A store that panics may still use the memory:

@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"context"
 	"errors"
 	"net/http"
 
@@ -19,10 +20,16 @@ const MaxRequestBytes = 256 << 10
 
 // JSON answers requests in proto3's JSON: 200 within the limits, 429 over them, 400 for a
 // malformed request, 403 if the caller lacks the permission, 503 if the store fails. Other
-// answers have plain text, as those of envoyproxy/ratelimit.
-func (s *Service) JSON() http.Handler { return http.HandlerFunc(s.serveJSON) }
+// answers have plain text, as those of envoyproxy/ratelimit. The encoded answers are those of
+// answer, whose errors are statuses. Nil: those of the service.
+func (s *Service) JSON(answer func(ctx context.Context, raw []byte) ([]byte, error)) http.Handler {
+	if answer == nil {
+		answer = func(ctx context.Context, raw []byte) ([]byte, error) { return s.Answer(ctx, nil, raw, nil) }
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serveJSON(w, r, answer) })
+}
 
-func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
+func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request, answered func(context.Context, []byte) ([]byte, error)) {
 	body, err := s.options.Budget.ReadBody(w, r, MaxRequestBytes)
 	if err != nil {
 		s.refuseBody(w, err)
@@ -48,7 +55,7 @@ func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
 		plain(w, http.StatusInternalServerError)
 		return
 	}
-	answer, err := s.Answer(r.Context(), nil, raw, nil)
+	answer, err := answered(r.Context(), raw)
 	switch status.Code(err) {
 	case codes.OK:
 		writeJSON(w, answer)

@@ -20,7 +20,7 @@ import (
 
 func post(s *rls.Service, body string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
-	s.JSON().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", strings.NewReader(body)))
+	s.JSON(nil).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", strings.NewReader(body)))
 	return w
 }
 

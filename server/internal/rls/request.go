@@ -58,8 +58,9 @@ type Override struct {
 	Multiplier uint32
 }
 
-// read checks a request and translates it for the rules.
-func (s *Service) read(req *Request, asked *rules.Request) error {
+// read translates a request for the rules, as a whole. The error is about the first limit that
+// cannot be read.
+func (s *Service) read(req *Request, asked *rules.Request) (invalid error) {
 	asked.Domain, asked.Bounds = req.Domain, s.options.Bounds
 	for i := range req.Descriptors {
 		d := &req.Descriptors[i]
@@ -77,12 +78,12 @@ func (s *Service) read(req *Request, asked *rules.Request) error {
 			continue
 		}
 		rule, err := s.overrides.rule(*d.Limit)
-		if err != nil {
-			return within(fmt.Sprintf("descriptors[%d].limit.", i), err)
+		if err != nil && invalid == nil {
+			invalid = within(fmt.Sprintf("descriptors[%d].limit.", i), err)
 		}
 		asked.Each[i].Override = rule
 	}
-	return nil
+	return invalid
 }
 
 // settle is the last entry of descriptors that settle an estimate: their hits count even if

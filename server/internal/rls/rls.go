@@ -106,11 +106,12 @@ func (s *Service) plan(ctx context.Context, req *Request) (*call, error) {
 }
 
 func (s *Service) fill(ctx context.Context, req *Request, c *call) error {
-	if err := s.read(req, &c.asked); err != nil {
-		return err
-	}
+	invalid := s.read(req, &c.asked)
 	if err := callers.MayAsk(ctx, &c.asked); err != nil {
-		return err
+		return err // first: others may get an answer to what is invalid here
+	}
+	if invalid != nil {
+		return invalid
 	}
 	plan, err := s.options.Rules().Plan(&c.asked)
 	if err != nil {

@@ -40,7 +40,7 @@ func (b *builder) build() error {
 		return err
 	}
 	b.grow(applied, solo+trials)
-	if b.plan.ID == "" && b.concurrent && b.req.Kind == acts.KindTake && (b.req.Cost > 0 || b.req.Costs != nil) {
+	if b.plan.ID == "" && b.concurrent && b.req.Kind == acts.KindTake && b.req.Charges() {
 		b.plan.ID = rand.Text()
 	}
 	for i := range b.found {
@@ -127,7 +127,7 @@ func (b *builder) apply(m *matched) error {
 		owner = b.key(m.base, ownerSuffix)
 	}
 	for _, l := range m.rule.all {
-		a := Applied{Descriptor: m.descriptor, Rule: m.rule, Of: l, Limit: l.Limit}
+		a := Applied{Descriptor: m.descriptor, Call: m.call, Rule: m.rule, Of: l, Limit: l.Limit}
 		base, tag := m.base, m.tag
 		if l.Budget != nil {
 			// A key is always in one hash slot, whichever rule charges it.
@@ -183,7 +183,9 @@ func (b *builder) charge(m *matched, l *Limit) (weir.Charge, error) {
 	if kind := m.ask.kind(b.req.Kind); kind != acts.KindRecord && kind != acts.KindReset {
 		c.Keep, c.Guaranteed = l.Keep, l.guaranteed()
 	}
-	if b.req.Costs != nil {
+	if m.call != nil {
+		c.Keep = m.call.Keep
+	} else if b.req.Costs != nil {
 		var err error
 		if c.Cost, err = b.req.costOf(l.Limit, c.Keep); err != nil && !m.rule.OnTrial {
 			return c, err
@@ -256,6 +258,8 @@ func (b *builder) actID(m *matched, alone bool) string {
 	switch {
 	case m.rule.OnTrial:
 		suffix = "/trial" + strconv.Itoa(m.descriptor+1)
+	case alone && m.call != nil:
+		suffix = "/call" // and the key
 	case alone:
 		suffix = "/" + strconv.Itoa(m.descriptor+1)
 	}

@@ -16,8 +16,10 @@ func (r *Request) check() error {
 	if r.Domain == "" {
 		return &weir.InvalidError{Field: "domain", Value: `""`, Want: "a domain's name"}
 	}
-	if err := r.Bounds.CheckDescriptors(len(r.Descriptors)); err != nil {
-		return err
+	if len(r.Descriptors) > 0 || len(r.Calls) == 0 {
+		if err := r.Bounds.CheckDescriptors(len(r.Descriptors)); err != nil {
+			return err
+		}
 	}
 	if r.Each != nil && len(r.Each) != len(r.Descriptors) {
 		return outside("each", len(r.Each), "one for each descriptor")
@@ -25,10 +27,13 @@ func (r *Request) check() error {
 	if r.Cost < 0 || r.Cost > algo.MaxCount {
 		return outside("cost", r.Cost, fmt.Sprintf("0 … %d", weir.MaxCost))
 	}
-	if r.UpTo != 0 && (r.Cost == 0 || r.UpTo < r.Cost || r.UpTo > weir.MaxCost) {
+	if r.UpTo != 0 && len(r.Descriptors) > 0 && (r.Cost == 0 || r.UpTo < r.Cost || r.UpTo > weir.MaxCost) {
 		return outside("up_to", r.UpTo, fmt.Sprintf("the cost … %d, with a cost of at least 1", weir.MaxCost))
 	}
 	if err := r.checkID(); err != nil {
+		return err
+	}
+	if err := r.checkCalls(); err != nil {
 		return err
 	}
 	for i, entries := range r.Descriptors {
@@ -44,7 +49,7 @@ func (r *Request) checkID() error {
 	switch {
 	case len(r.ID) > weir.MaxIDBytes:
 		return outside("id", fmt.Sprintf("%d bytes", len(r.ID)), fmt.Sprintf("at most %d bytes", weir.MaxIDBytes))
-	case r.ID == "" && (r.Kind == acts.KindRefund || r.Kind == acts.KindSettle || r.Kind == acts.KindRelease || r.Kind == acts.KindRenew):
+	case r.ID == "" && (r.Kind == acts.KindRefund && len(r.Descriptors) > 0 || r.Kind == acts.KindSettle || r.Kind == acts.KindRelease || r.Kind == acts.KindRenew):
 		return outside("id", "missing", "the id of the take to "+r.Kind.String())
 	case r.ID != "" && (r.Kind == acts.KindReset || r.Kind == acts.KindRecord):
 		return outside("id", strconv.Quote(r.ID), "none: "+r.Kind.String()+" has no id")
@@ -84,14 +89,17 @@ func (b *builder) blame(act *weir.Act) error {
 	if !errors.As(act.Err, &e) {
 		return act.Err
 	}
-	switch {
-	case e.List != "charges":
+	if e.List != "charges" {
 		return e
-	case e.Field == "cost" || e.Field == "up_to":
-		return outside(e.Field, e.Value, e.Want)
 	}
 	for i := range b.plan.Applied {
 		if a := &b.plan.Applied[i]; a.Act == act && a.Charge == e.Index {
+			switch {
+			case e.Field == "up_to", a.Call == nil && e.Field == "cost":
+				return outside(e.Field, e.Value, e.Want)
+			case a.Call != nil:
+				return callMistake(a.Descriptor, e.Field, e.Value, e.Want)
+			}
 			value, want := e.Value, e.Want
 			if e.Field == "keep" {
 				value, want = "of a rule with keep "+value, strings.Replace(want, "none", "one without keep", 1)

@@ -21,6 +21,8 @@ type Set struct {
 	rules   []*Rule
 	budgets []*Rule // each charges one budget alone
 	limits  map[*weir.Limit]facts
+	// compiled are limits in calls; the only part that changes.
+	compiled *compiledCalls
 	// failures are the policies by name, for limits that replace a rule's limits for some
 	// keys.
 	failures map[limitName]config.StoreFailure
@@ -44,6 +46,7 @@ type limitName struct{ prefix, name string }
 
 type domain struct {
 	prefix  string // what the keys of the domain begin with
+	calls   *calls
 	budgets []*Rule
 	models  []config.Model
 	top     level
@@ -55,6 +58,7 @@ func Compile(domains []*config.Domain) (*Set, error) {
 	s := &Set{
 		domains: make(map[string]*domain, len(domains)),
 		limits:  make(map[*weir.Limit]facts), failures: make(map[limitName]config.StoreFailure),
+		compiled: new(compiledCalls),
 	}
 	for _, d := range domains {
 		if _, taken := s.domains[d.Name]; taken {
@@ -70,7 +74,7 @@ func Compile(domains []*config.Domain) (*Set, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.domains[d.Name] = &domain{prefix, budgets, d.Models, top}
+		s.domains[d.Name] = &domain{prefix, newCalls(d.Name), budgets, d.Models, top}
 		s.names = append(s.names, d.Name)
 	}
 	for _, r := range slices.Concat(s.rules, s.budgets) {
@@ -192,6 +196,9 @@ func (s *Set) MaxKeys(l *weir.Limit, otherwise int) (maxKeys int, overflow strin
 func (s *Set) OnStoreFailure(c *weir.Charge) (config.StoreFailure, bool) {
 	if f := s.limits[c.Limit]; f.grouped {
 		return f.failure, true
+	}
+	if isCall(c.Key) {
+		return config.FailLocal, true
 	}
 	end := strings.IndexByte(c.Key, '/')
 	if end < 0 || len(s.failures) == 0 {

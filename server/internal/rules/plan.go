@@ -9,6 +9,7 @@ import (
 // matched is a descriptor that a rule is for.
 type matched struct {
 	descriptor int
+	call       *Call // nil for a rule; descriptor is then its index
 	rule       *Rule
 	base, tag  span // how its keys begin, and their hash tag
 	budgets    int  // the first of its budgets in the builder's
@@ -31,17 +32,22 @@ func (s *Set) Plan(req *Request) (*Plan, error) {
 	if req.ID == "" && req.Hold > 0 {
 		b.plan.ID = rand.Text()
 	}
-	d := s.domains[req.Domain]
-	if d == nil {
+	switch d := s.domains[req.Domain]; {
+	case len(req.Descriptors) == 0:
+	case d == nil:
 		b.plan.Unmatched = UnmatchedDomain
-	} else {
-		b.find(d)
-		if err := b.build(); err != nil {
-			return nil, err
-		}
-		if len(b.found) == 0 {
+	default:
+		if b.find(d); len(b.found) == 0 {
 			b.plan.Unmatched = UnmatchedRule
 		}
+	}
+	if len(req.Calls) > 0 {
+		if err := b.findCalls(s); err != nil {
+			return nil, err
+		}
+	}
+	if err := b.build(); err != nil {
+		return nil, err
 	}
 	b.req = nil
 	return &b.plan, nil

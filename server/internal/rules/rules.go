@@ -22,6 +22,9 @@ type Request struct {
 	Kind        weir.Kind
 	Domain      string
 	Descriptors [][]Entry
+	// Calls are limits that come with the request. They are charged together with the limits
+	// that match the descriptors.
+	Calls []Call
 	// Bounds are how large the request may be.
 	Bounds Bounds
 	// Budget, if not empty, asks for the budget of that name in place of the rules: one
@@ -136,7 +139,10 @@ func (r *Rule) alone() bool { return !r.Grouped || r.Shadow || r.Outside != nil 
 
 // An Applied limit is one limit that a request matched, and the place of its decision.
 type Applied struct {
-	Descriptor int // index into Request.Descriptors
+	// Descriptor is an index into Request.Descriptors or, for a limit in the call, into
+	// Request.Calls.
+	Descriptor int
+	Call       *Call // nil for the limit of a rule
 	Rule       *Rule
 	// Of is the rule's limit; it has no numbers if the rule is unlimited.
 	Of *Limit

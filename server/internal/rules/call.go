@@ -1,0 +1,347 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/server/internal/config"
+)
+
+// The bounds of limits in a call.
+const (
+	// MaxCallKeyBytes is the length of the longest key.
+	MaxCallKeyBytes = 1 << 10
+	// MaxCallLimitBytes is the length of the longest text form, its name included.
+	MaxCallLimitBytes = 128
+)
+
+// DefaultDomain is the domain of limits in a call that names none.
+const DefaultDomain = "default"
+
+// A Call is a limit that comes with a request, and what is asked of it. Its budget is that of
+// the domain, the Key and the limit's name, or its algorithm and period if it has none:
+// another count or burst is still the same budget.
+type Call struct {
+	// Key names who or what is limited: any 1 … [MaxCallKeyBytes] bytes.
+	Key string
+	// Limit is the text form of the limit, as [weir.ParseLimit] reads it, with an optional
+	// name before it: "login=5/min".
+	Limit string
+	// Name is the name of a Limit that has none in its text. A limit of the domain's file
+	// with this name holds in its place. Empty: none.
+	Name string
+	// Cost is the number of units; 0 peeks. A concurrency limit has slots instead, as in
+	// [Request.Cost].
+	Cost int64
+	// Keep is how many units the request leaves to others.
+	Keep int64
+}
+
+// calls says what a domain lets programs do with limits of their own.
+type calls struct {
+	path   string // what the keys of all limits in calls begin with
+	domain string
+	names  map[string]*Rule // of the domain's file
+}
+
+// callMark is what follows the domain in the keys of limits in calls. The entries in keys of
+// rules have "=", or come from a pattern with "*".
+const callMark = "/call;"
+
+// newCalls returns the settings of a domain without any.
+func newCalls(domain string) *calls {
+	text := appendEscaped(nil, domain, "")
+	if len(text) > config.MaxTextBytes {
+		text = appendDigest([]byte("#"), text)
+	}
+	return &calls{path: string(append(text, callMark...)), domain: domain}
+}
+
+// callMistake is the error of a field of the i-th limit in a call; empty for the limit itself.
+func callMistake(i int, field, value, want string) error {
+	if field == "" {
+		return outside("limits["+strconv.Itoa(i)+"]", value, want)
+	}
+	return &weir.InvalidError{List: "limits", Index: i, Field: field, Value: value, Want: want}
+}
+
+// maxShownBytes bounds what an error repeats of a limit.
+const maxShownBytes = MaxCallLimitBytes
+
+func shortened(text string) string {
+	if len(text) <= maxShownBytes {
+		return strconv.Quote(text)
+	}
+	return strconv.Quote(strings.ToValidUTF8(text[:maxShownBytes], "")) + "…"
+}
+
+// checkCalls checks everything about the limits in a call except for their text.
+func (r *Request) checkCalls() error {
+	if len(r.Calls) > weir.MaxCharges {
+		return outside("limits", len(r.Calls), fmt.Sprintf("at most %d limits", weir.MaxCharges))
+	}
+	if len(r.Domain) > config.MaxTextBytes {
+		return tooLong("domain", r.Domain, config.MaxTextBytes)
+	}
+	for i := range r.Calls {
+		switch c := &r.Calls[i]; {
+		case c.Key == "" || len(c.Key) > MaxCallKeyBytes:
+			return callMistake(i, "key", strconv.Itoa(len(c.Key))+" bytes", fmt.Sprintf("1 … %d bytes", MaxCallKeyBytes))
+		case len(c.Limit)+len(c.Name) > MaxCallLimitBytes:
+			return callMistake(i, "limit", shortened(c.Limit), fmt.Sprintf("at most %d bytes", MaxCallLimitBytes))
+		case c.Cost < 0 || c.Cost > algo.MaxCount:
+			return callMistake(i, "cost", strconv.FormatInt(c.Cost, 10), fmt.Sprintf("0 … %d", weir.MaxCost))
+		case r.UpTo != 0 && (c.Cost == 0 || r.UpTo < c.Cost || r.UpTo > weir.MaxCost):
+			return outside("up_to", r.UpTo, fmt.Sprintf("the cost … %d, with a cost of at least 1", weir.MaxCost))
+		}
+	}
+	return nil
+}
+
+// named returns the given name of a limit in a call, empty if it has none, and the rest of its
+// text form.
+func (c *Call) named(i int) (name, text string, err error) {
+	text = c.Limit
+	if before, after, found := strings.Cut(text, "="); found {
+		name, text = before, after
+		switch {
+		case c.Name != "":
+			return "", "", callMistake(i, "name", shortened(c.Name), "none beside the name "+shortened(name)+" in the limit")
+		case !callName(name):
+			return "", "", callMistake(i, "limit", shortened(c.Limit), callNameForm+" before its =")
+		}
+	}
+	if c.Name != "" {
+		name = c.Name
+		if !callName(name) {
+			return "", "", callMistake(i, "name", shortened(name), callNameForm)
+		}
+	}
+	return name, text, nil
+}
+
+const callNameForm = "a name of letters, digits and any of _ - . :"
+
+// callName reports whether a text may name a limit in a call. Unnamed limits have names with
+// a slash.
+func callName(name string) bool {
+	for i := range len(name) {
+		switch c := name[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("_-.:", c) >= 0:
+		default:
+			return false
+		}
+	}
+	return name != ""
+}
+
+// callRule returns the rule that the i-th limit in a call is decided by, as if it stood in a
+// file.
+func (s *Set) callRule(in *calls, c *Call, i int) (*Rule, error) {
+	text := callText{in.domain, c.Limit, c.Name}
+	if r := s.compiled.get(&text); r != nil {
+		return r, nil
+	}
+	name, limit, err := c.named(i)
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := weir.ParseLimit(limit)
+	if err != nil {
+		return nil, callMistake(i, "limit", shortened(c.Limit), wanted(err))
+	}
+	r, err := in.rule(name, parsed)
+	if err != nil {
+		return nil, callMistake(i, "limit", shortened(c.Limit), wanted(err))
+	}
+	s.compiled.put(&text, r)
+	return r, nil
+}
+
+// wanted says what was expected of the text form of a limit.
+func wanted(err error) string {
+	mistake := new(weir.InvalidError)
+	switch {
+	case !errors.As(err, &mistake):
+		return err.Error()
+	case mistake.Field == "limit":
+		return mistake.Want
+	}
+	return "its " + mistake.Field + " to be " + mistake.Want
+}
+
+// rule compiles a limit in a call.
+func (in *calls) rule(name string, limit weir.Limit) (*Rule, error) {
+	limit.Name = name
+	if name == "" {
+		limit.Name = unnamed(&limit)
+	}
+	compiled, err := limit.Compile()
+	if err != nil {
+		return nil, err
+	}
+	own := &Limit{Limit: compiled, suffix: callSuffix(name, compiled)}
+	return &Rule{
+		Domain: in.domain, Path: in.path + limit.Name, Name: name, Grouped: true,
+		Limits: []*Limit{own}, all: []*Limit{own},
+	}, nil
+}
+
+// unnamed is the name of a limit without one: everything that its state depends on besides
+// its numbers. The slash keeps it apart from given names.
+func unnamed(l *weir.Limit) string {
+	name := l.Algorithm.String() + "/" + l.Period.String()
+	if l.TimeZone != "" {
+		name += "/" + l.TimeZone
+	}
+	if l.AnchorDay > 1 {
+		name += "/" + strconv.Itoa(l.AnchorDay)
+	}
+	return name
+}
+
+// callSuffix ends the keys of a limit in a call. States of different algorithms differ, so
+// that the algorithm is a part of it.
+func callSuffix(name string, l *weir.Limit) string {
+	if name == "" {
+		return string(appendEscaped([]byte(";"), l.Name, "/"))
+	}
+	return ";" + l.Algorithm.String() + "#" + name
+}
+
+// writeCall writes what the keys of a limit in a call begin with, and their hash tag: the key
+// or, as in a Redis Cluster, the part of it in the first braces.
+func (b *builder) writeCall(in *calls, key string) (base, tag span) {
+	base = b.writeCallText(in, key)
+	if open := strings.IndexByte(key, '{'); open >= 0 {
+		if n := strings.IndexByte(key[open+1:], '}'); n > 0 {
+			return base, b.writeCallText(in, key[open+1:open+1+n])
+		}
+	}
+	return base, base
+}
+
+func (b *builder) writeCallText(in *calls, key string) span {
+	from := len(b.text)
+	b.text = append(b.text, in.path...)
+	start := len(b.text)
+	if b.text = appendEscaped(b.text, key, "/=,"); len(b.text)-start > maxPlainBytes {
+		b.text = appendDigest(append(b.text[:start], '#'), []byte(key))
+	}
+	return span{from, len(b.text)}
+}
+
+// findCalls compiles the limits in the call.
+func (b *builder) findCalls(s *Set) error {
+	in := s.callsOf(b.req.Domain)
+	for i := range b.req.Calls {
+		c := &b.req.Calls[i]
+		rule, err := s.callRule(in, c, i)
+		if err != nil {
+			return err
+		}
+		own := rule.all[0]
+		for j := range b.found {
+			other := &b.found[j]
+			if other.call != nil && other.call.Key == c.Key && other.rule.all[0].suffix == own.suffix {
+				return callMistake(i, "", shortened(c.Limit)+" for the same key and budget as "+shortened(other.call.Limit), `a name of its own, as in "name=100/min"`)
+			}
+		}
+		m := matched{descriptor: i, call: c, rule: rule, budgets: len(b.budgets), ask: Ask{Cost: c.Cost}, alone: rule.alone()}
+		if slots := algo.TraitsOf(own.Algorithm).HoldsSlots; b.req.Kind == acts.KindRefund && b.req.ID == "" || b.req.Kind == acts.KindRecord {
+			if slots {
+				return callMistake(i, "limit", shortened(c.Limit), "a limit that counts units: a slot of concurrency has a holder, and is released by its id")
+			}
+			m.ask.Anonymous = b.req.Kind == acts.KindRefund
+			m.alone = m.alone || m.ask.Anonymous
+		}
+		m.base, m.tag = b.writeCall(in, c.Key)
+		b.found = append(b.found, m)
+	}
+	return nil
+}
+
+// Charges reports whether a take of the request may charge anything.
+func (r *Request) Charges() bool {
+	return (len(r.Descriptors) > 0 || len(r.Calls) == 0) && (r.Cost > 0 || r.UpTo > 0 || r.Costs != nil) || slices.ContainsFunc(r.Calls, func(c Call) bool { return c.Cost > 0 })
+}
+
+// callsOf returns the settings of a domain.
+func (s *Set) callsOf(domain string) *calls {
+	if d := s.domains[domain]; d != nil {
+		return d.calls
+	}
+	return newCalls(domain)
+}
+
+// isCall reports whether a key is that of a limit in a call.
+func isCall(key string) bool {
+	end := strings.IndexByte(key, '/')
+	return end >= 0 && strings.HasPrefix(key[end:], callMark)
+}
+
+// A callText is what identifies a limit in a call, before it is compiled.
+type callText struct{ domain, limit, name string }
+
+// maxCompiled is the number of compiled limits in calls that are kept. Programs use few; one
+// that makes up many has them compiled each time.
+const maxCompiled = 1024
+
+// A compiledCalls keeps compiled limits in calls. When it is full, a new one replaces one that
+// was not used lately. The zero value is empty.
+type compiledCalls struct {
+	mu    sync.RWMutex
+	rules map[callText]*compiledCall
+	ring  []*compiledCall
+	hand  int // index in ring of the next one that may have to go
+}
+
+type compiledCall struct {
+	text callText
+	rule *Rule
+	used atomic.Bool // since the hand passed
+}
+
+func (c *compiledCalls) get(text *callText) *Rule {
+	c.mu.RLock()
+	found := c.rules[*text]
+	c.mu.RUnlock()
+	if found == nil {
+		return nil
+	}
+	if !found.used.Load() {
+		found.used.Store(true)
+	}
+	return found.rule
+}
+
+func (c *compiledCalls) put(text *callText, r *Rule) {
+	own := &compiledCall{text: callText{strings.Clone(text.domain), strings.Clone(text.limit), strings.Clone(text.name)}, rule: r}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.rules == nil:
+		c.rules = make(map[callText]*compiledCall)
+	case c.rules[own.text] != nil:
+		return // compiled twice at the same time
+	}
+	c.rules[own.text] = own
+	if len(c.ring) < maxCompiled {
+		c.ring = append(c.ring, own)
+		return
+	}
+	for c.ring[c.hand].used.Swap(false) {
+		c.hand = (c.hand + 1) % maxCompiled
+	}
+	delete(c.rules, c.ring[c.hand].text)
+	c.ring[c.hand] = own
+	c.hand = (c.hand + 1) % maxCompiled
+}
