@@ -210,6 +210,9 @@ func (r *Remote) prune(l *ledger) {
 
 // forget drops an entry whose ID is over. What the store has not recorded is lost.
 func (r *Remote) forget(l *ledger, e *entry) {
+	if last := e.last(); last != nil && endsTake(last) {
+		r.counts.undelivered.Add(1)
+	}
 	if e.take != nil && len(e.acts) > 0 {
 		for i := range e.take.Charges {
 			r.counts.doubtful.Add(localGrant(e.take, i))

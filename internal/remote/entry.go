@@ -121,9 +121,9 @@ func (s *seat) roomForID() bool {
 	return room
 }
 
-// owesTake owes the store a take with an ID that was granted here. Units granted without limit are
+// enterTake owes the store a take with an ID that was granted here. Units granted without limit are
 // not charged.
-func (r *Remote) owesTake(s *seat, a *weir.Act) {
+func (r *Remote) enterTake(s *seat, a *weir.Act) {
 	now := r.now()
 	g := &grant{take: copyOf(a)}
 	s.each(func(l *ledger) bool {

@@ -37,9 +37,9 @@ type ledger struct {
 
 // ledgers are those of all nodes.
 type ledgers struct {
-	most  int // budgets, IDs, refunds and withdrawals of each, separately
-	owing atomic.Int64
-	bytes atomic.Int64
+	most        int // budgets, IDs, refunds and withdrawals of each, separately
+	outstanding atomic.Int64
+	bytes       atomic.Int64
 
 	nodes   sync.Map // of *ledger by name
 	first   atomic.Pointer[ledger]
@@ -113,7 +113,7 @@ func (l *ledger) unlock() {
 // add counts debts.
 func (l *ledger) add(debts int64) {
 	l.size.Add(debts)
-	l.all.owing.Add(debts)
+	l.all.outstanding.Add(debts)
 }
 
 // empty reports whether nothing is owed, and nothing is being decided here.
@@ -136,8 +136,8 @@ func actBytes(a *weir.Act) int {
 	return n
 }
 
-// debts counts what is owed: budgets, IDs and withdrawals.
-func (l *ledger) debts() (all, withdrawals int) {
+// outstanding counts what is owed: budgets, IDs and withdrawals.
+func (l *ledger) outstanding() (all, withdrawals int) {
 	l.lock()
 	defer l.unlock()
 	withdrawals = len(l.withdrawals) + l.withdrawing

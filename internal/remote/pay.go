@@ -40,10 +40,10 @@ func (r *Remote) ask(ctx context.Context, all []*weir.Act) {
 		}
 	}()
 	sent := r.calls.Unreachable(all)
-	if r.ledgers.owing.Load() == 0 {
+	if r.ledgers.outstanding.Load() == 0 {
 		r.calls.Take(ctx, sent)
 	} else {
-		r.askOwed(ctx, sent)
+		r.payAndAsk(ctx, sent)
 	}
 	returned = true
 }
@@ -57,8 +57,8 @@ func (r *Remote) abandon(all []*weir.Act) {
 	}
 }
 
-// askOwed asks the store while something is owed.
-func (r *Remote) askOwed(ctx context.Context, all []*weir.Act) {
+// payAndAsk asks the store while something is owed.
+func (r *Remote) payAndAsk(ctx context.Context, all []*weir.Act) {
 	groups := r.groups(all)
 	if len(groups) == 1 {
 		r.calls.Take(ctx, r.payFirst(ctx, all))
@@ -172,9 +172,9 @@ func (r *Remote) unblocked(all []*weir.Act, err error) (rest []*weir.Act) {
 	return rest
 }
 
-// owing calls f with each ledger that may owe something about an act of the seat, locked, and the
+// eachOutstanding calls f with each ledger that may owe something about an act of the seat, locked, and the
 // charges that it has.
-func (s *seat) owing(all *ledgers, f func(l *ledger, has func(i int) bool)) {
+func (s *seat) eachOutstanding(all *ledgers, f func(l *ledger, has func(i int) bool)) {
 	locked := func(l *ledger, has func(int) bool) {
 		if !l.empty() {
 			l.lock()
@@ -206,7 +206,7 @@ func (r *Remote) claim(c *claims, a *weir.Act) bool {
 		a.Err = errHere
 		return false
 	}
-	s.owing(r.ledgers, func(l *ledger, has func(int) bool) {
+	s.eachOutstanding(r.ledgers, func(l *ledger, has func(int) bool) {
 		about := func(e *entry) {
 			switch {
 			case !e.blocks() || len(e.acts) == 0:
@@ -251,7 +251,7 @@ func (c *claims) add(p *payment) {
 // blocked reports whether an act has to wait for what is owed.
 func (r *Remote) blocked(a *weir.Act) (blocked bool) {
 	s := r.seat(a)
-	s.owing(r.ledgers, func(l *ledger, has func(int) bool) {
+	s.eachOutstanding(r.ledgers, func(l *ledger, has func(int) bool) {
 		waits := func(e *entry) bool { return e != nil && len(e.acts) > 0 && e.blocks() }
 		blocked = blocked || waits(l.ids[idOf(a)])
 		for i := range a.Charges {

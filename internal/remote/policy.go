@@ -163,7 +163,7 @@ func (r *Remote) decideByPolicy(s *seat, a *weir.Act, reason error) settler {
 	case takesID(a) && a.Err != nil:
 		return (*Remote).withdraw
 	case takesID(a) && a.Allowed():
-		r.owesTake(s, a)
+		r.enterTake(s, a)
 	}
 	return nil
 }
@@ -233,7 +233,7 @@ func (r *Remote) note(l *ledger, a *weir.Act, i int, units int64) {
 		return
 	}
 	now := r.now()
-	if !l.owe(c, units, now, now+fresh.Microseconds()) {
+	if !l.debit(c, units, now, now+fresh.Microseconds()) {
 		r.counts.doubtful.Add(units)
 	}
 }

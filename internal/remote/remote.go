@@ -1,14 +1,32 @@
-// Package remote is the room for a store that may be late or lost. It sends the acts of many
-// callers to the store in few calls, judges which of its nodes are reachable, answers for the
-// store where it reached no decision, and makes the store agree afterwards.
+// Package remote answers for a store that may be late or lost, and has the store agree with the
+// answers afterwards. Package calls sends acts to the store's nodes and judges which of them are
+// reachable.
+//
+// Who decides an act is a state of its node:
+//
+//	          silence that a probe confirms,
+//	          or five failures in a row
+//	STORE ───────────────────────────────────► HERE
+//	the node decides;                          local shares decide, and IDs that
+//	nothing is owed                            were granted here; the ledger owes
+//	  ▲                                          │
+//	  │ key by key: what is                      │ the first reply, to a probe
+//	  │ owed about it is acknowledged            │ or to a late call
+//	  │                                          ▼
+//	  └─────────────────────────────────────── CLOSING
+//	                  the node decides; an act about a key or ID in
+//	                  the ledger first pays what is owed about it
+//
+// Three sentences hold in all phases. Told is held: every unit and slot that a caller was told of is
+// charged in the store, in a ledger, or in flight, and nothing else is. Nothing is asked about a key
+// while units are owed about it, nor about an ID while an amendment or an end is. A take that nobody
+// was told of is withdrawn. Each node has a ledger of its own, so that debts to one keep no key of
+// another waiting.
 //
 // A caller waits as long as its context lasts, at most [Options.Patience]. The call goes on
-// without it: its acts are copies, and [acts.Pending] delivers the late reply.
-//
-// Each charge names a policy for what the store does not decide: grant from this instance's
-// local share, grant everything, refuse everything, or return the store's error. Answers that
-// callers got without the store are recorded there afterwards: the difference to the store's
-// own answer if its reply comes late, or all of the answer if the store was never called.
+// without it, and [acts.Pending] delivers the late reply. Each charge names a policy for what the
+// store does not decide: grant from this instance's local share, grant everything, refuse
+// everything, or return the store's error.
 package remote
 
 import (

@@ -33,6 +33,9 @@ type Stats struct {
 	// Doubtful counts units granted from local shares that the store may not have charged,
 	// because a reply was lost or MaxKeys reached.
 	Doubtful int64
+	// Undelivered counts ends of takes that the store had not acknowledged when it forgot their
+	// IDs.
+	Undelivered int64
 	// Outstanding is the number of keys, IDs, refunds and withdrawals that are to be reconciled
 	// now, Withdrawals how many of them are takes to be withdrawn.
 	Outstanding, Withdrawals int
@@ -43,7 +46,7 @@ type counts struct {
 	local, allowed, denied, errors         atomic.Int64
 	deadline, silence, refusal, left       atomic.Int64
 	late, reconciled, refunded, overgrants atomic.Int64
-	recorded, doubtful                     atomic.Int64
+	recorded, doubtful, undelivered        atomic.Int64
 }
 
 // reason counts why the store did not decide an act.
@@ -64,7 +67,7 @@ func (r *Remote) Stats() Stats {
 	c := &r.counts
 	outstanding, withdrawals := 0, 0
 	r.ledgers.each(func(l *ledger) {
-		all, some := l.debts()
+		all, some := l.outstanding()
 		outstanding, withdrawals = outstanding+all, withdrawals+some
 	})
 	return Stats{
@@ -72,7 +75,7 @@ func (r *Remote) Stats() Stats {
 		Local: c.local.Load(), Allowed: c.allowed.Load(), Denied: c.denied.Load(), Errors: c.errors.Load(),
 		Deadline: c.deadline.Load(), Silence: c.silence.Load(), Refusal: c.refusal.Load(), Left: c.left.Load(),
 		Late: c.late.Load(), Reconciled: c.reconciled.Load(), Refunded: c.refunded.Load(), Overgranted: c.overgrants.Load(),
-		Recorded: c.recorded.Load(), Doubtful: c.doubtful.Load(), Outstanding: outstanding, Withdrawals: withdrawals,
+		Recorded: c.recorded.Load(), Doubtful: c.doubtful.Load(), Undelivered: c.undelivered.Load(), Outstanding: outstanding, Withdrawals: withdrawals,
 	}
 }
 

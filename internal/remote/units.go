@@ -87,9 +87,9 @@ func (l *ledger) begin(c *weir.Charge, now int64, first func(unrecorded int64) *
 	return d.local
 }
 
-// owe adds units that drain by until. Refunds that are owed become less instead. It returns
+// debit adds units that drain by until. Refunds that are owed become less instead. It returns
 // false without room.
-func (l *ledger) owe(c *weir.Charge, units, now, until int64) bool {
+func (l *ledger) debit(c *weir.Charge, units, now, until int64) bool {
 	d := l.balance(c)
 	if d == nil {
 		return false

@@ -13,6 +13,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/config"
@@ -20,19 +21,19 @@ import (
 )
 
 const (
-	// settleFor is how long a settlement that failed is repeated, and the pauses between
-	// two attempts.
-	settleFor                   = 10 * time.Minute
-	leastPause, mostPause       = 100 * time.Millisecond, 5 * time.Second
-	loggedAgain           int64 = 60 // seconds
+	// settleFor is how long a settlement may take to be delivered.
+	settleFor         = 10 * time.Minute
+	loggedAgain int64 = 60 // seconds
+	// holdFor is how long a hold that got no decision is repeated, by the same IDs, and holdPause
+	// the pause between two attempts. An outage is declared by then, and decided by policy.
+	holdFor   = 2 * time.Second
+	holdPause = 20 * time.Millisecond
 )
 
 // A holder holds and settles what requests cost.
 type holder struct {
 	*Options
-	settling sync.WaitGroup // settlements that are repeated
-	stopping chan struct{}  // closed when no settlement is repeated any more
-	logged   atomic.Int64   // unix seconds
+	logged atomic.Int64 // unix seconds
 }
 
 // held is what one request holds.
@@ -101,14 +102,13 @@ func (h *holder) hold(ctx context.Context, r *request, key string, describe func
 			}
 			return nil, h.unplanned(err)
 		}
-		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.Timeout)
-		err = plan.Take(within, h.Taker)
-		cancel()
-		if err != nil {
-			return nil, h.unplanned(err)
-		}
+		err = h.take(ctx, plan)
 		own := h.granted(plan, e)
 		own.ctx, own.key, own.model = context.WithoutCancel(ctx), key, r.model
+		if err != nil {
+			own.release()
+			return nil, h.unplanned(err)
+		}
 		refused := refusing(plan)
 		if refused == nil {
 			describe(plan)
@@ -123,6 +123,22 @@ func (h *holder) hold(ctx context.Context, r *request, key string, describe func
 		}
 	}
 	return nil, undecided()
+}
+
+// take has a plan decided. A take that got no decision is repeated by its ID, so that its caller
+// need not repeat the request.
+func (h *holder) take(ctx context.Context, plan *rules.Plan) error {
+	for until := time.Now().Add(holdFor); ; {
+		if len(plan.Acts) > 0 {
+			within, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.Timeout)
+			plan.TakeActs(within, h.Taker, plan.Acts)
+			cancel()
+		}
+		err := plan.Err()
+		if err == nil || errors.Is(err, weir.ErrInvalid) || !time.Now().Before(until) || deadline.Sleep(ctx, holdPause) != nil {
+			return err
+		}
+	}
 }
 
 // unplanned is the answer of a request that got no decision.
@@ -270,41 +286,35 @@ func (own *held) end() {
 func (own *held) refund() { own.settle(usage{hasInput: true, hasOutput: true}, true) }
 
 // settle settles the request, once. Numbers that the usage does not report are what was
-// seen at least. It returns when the first attempt is over.
+// seen at least. A settlement that the store did not decide is delivered later.
 func (own *held) settle(u usage, free bool) {
 	own.once.Do(func() {
 		own.end()
 		own.charge(u)
 		own.count(u, free)
-		if err := own.attempt(); err != nil {
-			own.again(err)
+		if err := own.deliver(); err != nil {
+			own.failed(err)
 		}
 	})
 }
 
-// attempt settles the acts that are not settled yet.
-func (own *held) attempt() error {
-	if own.do(acts.KindSettle) == nil {
-		own.settled()
-		return nil
-	}
-	var settled, lost, left []weir.Act
+// deliver settles the acts, and returns the error of one that will not be delivered.
+func (own *held) deliver() (failed error) {
+	_ = own.do(acts.KindSettle)
+	var settled, lost []weir.Act
 	for _, a := range own.acts {
 		switch {
 		case a.Err == nil:
 			settled = append(settled, a)
 		case errors.Is(a.Err, weir.ErrUnknownID) && !a.Alternatives():
 			lost = append(lost, recorded(a)...)
-		default:
-			left = append(left, a)
+		case !acts.Kept(a.Err):
+			failed = a.Err
 		}
 	}
 	own.with(settled).settled()
 	own.with(lost).record()
-	if own.acts = left; len(left) == 0 {
-		return nil
-	}
-	return left[0].Err
+	return failed
 }
 
 // recorded returns the act that charges what was used without a hold; none if it is about
@@ -396,53 +406,6 @@ func (own *held) settled() {
 				own.h.Observer.Unrecorded(c.Limit.Name, c.Cost-d.Granted)
 			}
 		}
-	}
-}
-
-// again repeats a settlement in the background, with the same ID and numbers.
-func (own *held) again(err error) {
-	h := own.h
-	h.settling.Go(func() {
-		until, pause := time.Now().Add(settleFor), leastPause
-		for {
-			id := weir.IDError(0)
-			if errors.As(err, &id) || errors.Is(err, weir.ErrInvalid) || time.Now().After(until) {
-				break
-			}
-			timer := time.NewTimer(pause)
-			select {
-			case <-timer.C:
-			case <-h.stopping:
-				timer.Stop()
-				pause = 0
-			}
-			last := pause == 0
-			if err = own.attempt(); err == nil {
-				return
-			}
-			if last {
-				break
-			}
-			pause = min(2*pause, mostPause)
-		}
-		own.failed(err)
-	})
-}
-
-// stop ends the repetition of settlements, each after one more attempt. It waits for them,
-// or until ctx ends.
-func (h *holder) stop(ctx context.Context) error {
-	close(h.stopping)
-	done := make(chan struct{})
-	go func() {
-		h.settling.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

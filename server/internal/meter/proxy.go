@@ -137,7 +137,7 @@ func New(o Options) (*Proxy, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	p := &Proxy{holder: holder{Options: &o, stopping: make(chan struct{})}}
+	p := &Proxy{holder: holder{Options: &o}}
 	p.cut, p.cutAll = context.WithCancel(context.Background())
 	p.transport = &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: o.Dial, ForceAttemptHTTP2: true, DisableCompression: true,
@@ -157,11 +157,11 @@ func New(o Options) (*Proxy, error) {
 // Cut ends the requests in flight: streams end with an error event.
 func (p *Proxy) Cut() { p.cutAll() }
 
-// Stop ends settlements that are repeated, each after one more attempt, and waits for them.
-func (p *Proxy) Stop(ctx context.Context) error {
+// Stop ends the requests in flight. The store delivers their settlements.
+func (p *Proxy) Stop(context.Context) error {
 	p.cutAll()
 	p.transport.CloseIdleConnections()
-	return p.stop(ctx)
+	return nil
 }
 
 // buffers are those with which answers are copied, small because many streams are open.

@@ -224,7 +224,9 @@ var remoteFigures = []figure[remote.Stats]{
 	counter("weir_overgranted_units_total", "Units granted by a local share that the store refused.", func(r *remote.Stats) float64 { return float64(r.Overgranted) }),
 	counter("weir_fallback_recorded_units_total", "Units granted by a local share and recorded in the store.", func(r *remote.Stats) float64 { return float64(r.Recorded) }),
 	counter("weir_fallback_doubtful_units_total", "Units granted from local shares that the store may not have charged, because its reply was lost.", func(r *remote.Stats) float64 { return float64(r.Doubtful) }),
-	gauge("weir_fallback_outstanding", "Keys, IDs and refunds that the store has not recorded yet.", func(r *remote.Stats) float64 { return float64(r.Outstanding) }),
+	counter("weir_fallback_undelivered_total", "Releases, settlements and refunds that the store had not acknowledged when it forgot their IDs.", func(r *remote.Stats) float64 { return float64(r.Undelivered) }),
+	gauge("weir_fallback_outstanding", "Keys, IDs, refunds and withdrawals that the store has not recorded yet.", func(r *remote.Stats) float64 { return float64(r.Outstanding) }),
+	gauge("weir_fallback_withdrawals", "Takes that the store has yet to withdraw, because their callers got an error.", func(r *remote.Stats) float64 { return float64(r.Withdrawals) }),
 }
 
 var overrideFigures = []figure[int]{
