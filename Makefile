@@ -124,6 +124,14 @@ gateway: setup ## build Envoy Gateway and let it send its rules to Weir; minutes
 histories: setup ## compare the stores with their models over random histories EFFORT times as long as in the tests
 	$(GO) test -count=1 -timeout 0 -run 'TestSharing$$|TestShares$$|TestFullStore|TestTwins$$|TestIDsHappenOnce$$|TestRuns' ./internal/memstore ./internal/redisstore -args -effort $(EFFORT)
 
+.PHONY: scripts
+scripts: ## draw EFFORT times 440 scripts of instances, callers and faults of a store, and check who decides and what is charged
+	$(GO) test -count=1 -timeout 0 -run 'TestScripts$$|TestManyDebtsAndAHotKey$$' ./internal/remote -args -effort $(EFFORT)
+
+.PHONY: mutants
+mutants: ## plant each mistake of the table in internal/remote/mutants_test.go, and run the test that finds it
+	$(GO) test -count=1 -timeout 0 -run 'TestMutants$$' ./internal/remote -args -mutants
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target for a million executions and print a table; FUZZTIME=10s, FUZZ='server/internal/resp FuzzParse'
 	@GO='$(GO)' scripts/fuzz.sh $(FUZZTIME) '$(FUZZ)'

@@ -42,9 +42,9 @@ func newBackground() *background {
 	return b
 }
 
-// wake has what is owed to the nodes of a seat paid.
-func (r *Remote) wake(s *seat) {
-	s.each(func(l *ledger) bool {
+// wake has what is owed to the nodes of a location paid.
+func (r *Remote) wake(at *location) {
+	at.each(func(l *ledger) bool {
 		r.wakeLedger(l)
 		return true
 	})
@@ -130,14 +130,14 @@ func (r *Remote) collect(l *ledger) (due []*payment, more bool) {
 	switch {
 	case r.background.ctx.Err() != nil:
 		return nil, false
-	case !r.calls.Reaches(l.node) && !r.strays(l):
+	case !r.calls.Reaches(l.node) && !r.hasMoved(l):
 		r.prune(l)
 		return nil, true
 	}
 	due, more = r.takeOut(l)
 	for _, p := range due {
 		if node, _ := r.calls.Node(p.acts[0]); node != l.node {
-			r.ledgers.stray(l)
+			r.ledgers.noteMoved(l)
 		}
 	}
 	return due, more
@@ -222,7 +222,7 @@ func (r *Remote) forget(l *ledger, e *entry) {
 }
 
 // strays reports whether another node has a key now that something is owed about.
-func (r *Remote) strays(l *ledger) bool {
+func (r *Remote) hasMoved(l *ledger) bool {
 	for _, d := range l.budgets {
 		c := weir.Charge{Key: d.name.key, HashTag: d.hashTag, Limit: d.limit}
 		if node, _ := r.calls.Node(&weir.Act{Charges: []weir.Charge{c}}); node != l.node {

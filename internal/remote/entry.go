@@ -90,11 +90,11 @@ func (e *entry) last() *weir.Act {
 
 // granted returns the grant of an act's ID, if its take was granted here and a node has yet to
 // record it; else nil.
-func (s *seat) granted(a *weir.Act, now int64) (g *grant) {
+func (at *location) granted(a *weir.Act, now int64) (g *grant) {
 	if a.ID == "" {
 		return nil
 	}
-	s.each(func(l *ledger) bool {
+	at.each(func(l *ledger) bool {
 		if e := l.ids[idOf(a)]; e != nil && e.take != nil && now < e.until {
 			g = e.grant
 		}
@@ -103,32 +103,32 @@ func (s *seat) granted(a *weir.Act, now int64) (g *grant) {
 	return g
 }
 
-// grantedHere is granted for a seat that is not locked.
-func (s *seat) grantedHere(a *weir.Act, now int64) bool {
+// grantedHere is granted for a location that is not locked.
+func (at *location) grantedHere(a *weir.Act, now int64) bool {
 	owing := false
-	if s.each(func(l *ledger) bool { owing = !l.empty(); return !owing }); a.ID == "" || !owing {
+	if at.each(func(l *ledger) bool { owing = !l.empty(); return !owing }); a.ID == "" || !owing {
 		return false
 	}
-	s.lock()
-	defer s.unlock()
-	return s.granted(a, now) != nil
+	at.lock()
+	defer at.unlock()
+	return at.granted(a, now) != nil
 }
 
 // roomForID reports whether every node has room for what is owed about an ID.
-func (s *seat) roomForID() bool {
+func (at *location) roomForID() bool {
 	room := true
-	s.each(func(l *ledger) bool { room = room && l.room(len(l.ids)); return room })
+	at.each(func(l *ledger) bool { room = room && l.room(len(l.ids)); return room })
 	return room
 }
 
 // enterTake owes the store a take with an ID that was granted here. Units granted without limit are
 // not charged.
-func (r *Remote) enterTake(s *seat, a *weir.Act) {
+func (r *Remote) enterTake(at *location, a *weir.Act) {
 	now := r.now()
 	g := &grant{take: copyOf(a)}
-	s.each(func(l *ledger) bool {
-		take := s.part(a, l)
-		if s.one == nil && !slices.ContainsFunc(take.Decisions, func(d weir.Decision) bool { return d.Outcome != weir.NotEvaluated }) {
+	at.each(func(l *ledger) bool {
+		take := at.part(a, l)
+		if at.one == nil && !slices.ContainsFunc(take.Decisions, func(d weir.Decision) bool { return d.Outcome != weir.NotEvaluated }) {
 			return true // another alternative was granted
 		}
 		for i := range take.Charges {

@@ -41,17 +41,22 @@ type ledgers struct {
 	outstanding atomic.Int64
 	bytes       atomic.Int64
 
-	nodes   sync.Map // of *ledger by name
-	first   atomic.Pointer[ledger]
-	strayed atomic.Pointer[[]*ledger]
+	number atomic.Int32
+	nodes  sync.Map // of *ledger by name
+	first  atomic.Pointer[ledger]
+	moved  atomic.Pointer[[]*ledger]
 }
+
+// maxLedgers bounds how many nodes are told apart: only a cluster that changes its members for ever
+// comes near it.
+const maxLedgers = 1024
 
 // minBytes and bytesPerKey bound the memory of all debts.
 const minBytes, bytesPerKey = 1 << 20, 1 << 10
 
 func newLedgers(most int) *ledgers {
 	l := &ledgers{most: most}
-	l.strayed.Store(new([]*ledger))
+	l.moved.Store(new([]*ledger))
 	return l
 }
 
@@ -64,6 +69,10 @@ func (all *ledgers) of(node string) *ledger {
 	if l, found := all.nodes.Load(node); found {
 		return l.(*ledger)
 	}
+	if node != "" && all.number.Load() >= maxLedgers {
+		return all.of("")
+	}
+	all.number.Add(1)
 	l := &ledger{
 		node: node, all: all, budgets: map[budget]*balance{}, ids: map[idName]*entry{},
 		byKey: map[string]map[*entry]struct{}{},
@@ -72,7 +81,7 @@ func (all *ledgers) of(node string) *ledger {
 	l = known.(*ledger)
 	if all.first.CompareAndSwap(nil, l); !found && node == "" {
 		// A cluster's keys have this node until the cluster is known.
-		all.stray(l)
+		all.noteMoved(l)
 	}
 	return l
 }
@@ -87,14 +96,14 @@ func (all *ledgers) each(f func(*ledger)) {
 
 // stray notes that a ledger has debts about keys that another node has now: acts about any key
 // look into it.
-func (all *ledgers) stray(l *ledger) {
+func (all *ledgers) noteMoved(l *ledger) {
 	for {
-		known := all.strayed.Load()
+		known := all.moved.Load()
 		if slices.Contains(*known, l) {
 			return
 		}
 		more := append(slices.Clone(*known), l)
-		if all.strayed.CompareAndSwap(known, &more) {
+		if all.moved.CompareAndSwap(known, &more) {
 			return
 		}
 	}
@@ -144,68 +153,68 @@ func (l *ledger) outstanding() (all, withdrawals int) {
 	return len(l.budgets) + len(l.ids) + withdrawals, withdrawals
 }
 
-// A seat is where an act is decided: the ledgers of its nodes.
-type seat struct {
+// A location is where an act is decided: the ledgers of its nodes.
+type location struct {
 	one *ledger // of all charges; nil: there are several
 	of  []*ledger
 	all []*ledger // in the order of their nodes' names, in which they are locked
 }
 
-// seat returns the seat of an act.
-func (r *Remote) seat(a *weir.Act) (s seat) {
+// locate returns the location of an act.
+func (r *Remote) locate(a *weir.Act) (at location) {
 	node, alone := r.calls.Node(a)
 	if alone {
-		s.one = r.ledgers.of(node)
-		return s
+		at.one = r.ledgers.of(node)
+		return at
 	}
 	for i := range a.Charges {
 		node, _ := r.calls.Node(&weir.Act{Charges: a.Charges[i : i+1]})
 		l := r.ledgers.of(node)
-		if s.of = append(s.of, l); !slices.Contains(s.all, l) {
-			s.all = append(s.all, l)
+		if at.of = append(at.of, l); !slices.Contains(at.all, l) {
+			at.all = append(at.all, l)
 		}
 	}
-	slices.SortFunc(s.all, func(a, b *ledger) int { return strings.Compare(a.node, b.node) })
-	return s
+	slices.SortFunc(at.all, func(a, b *ledger) int { return strings.Compare(a.node, b.node) })
+	return at
 }
 
 // ledger returns the one of the i-th charge.
-func (s *seat) ledger(i int) *ledger {
-	if s.one != nil {
-		return s.one
+func (at *location) ledger(i int) *ledger {
+	if at.one != nil {
+		return at.one
 	}
-	return s.of[i]
+	return at.of[i]
 }
 
-// each calls f for every ledger of the seat, until it returns false.
-func (s *seat) each(f func(*ledger) bool) {
-	if s.one != nil {
-		f(s.one)
+// each calls f for every ledger of the location, until it returns false.
+func (at *location) each(f func(*ledger) bool) {
+	if at.one != nil {
+		f(at.one)
 		return
 	}
-	for _, l := range s.all {
+	for _, l := range at.all {
 		if !f(l) {
 			return
 		}
 	}
 }
 
-func (s *seat) lock() {
-	s.each(func(l *ledger) bool { l.lock(); return true })
+func (at *location) lock() {
+	at.each(func(l *ledger) bool { l.lock(); return true })
 }
 
-func (s *seat) unlock() {
-	s.each(func(l *ledger) bool { l.unlock(); return true })
+func (at *location) unlock() {
+	at.each(func(l *ledger) bool { l.unlock(); return true })
 }
 
 // part returns a copy of the act's part in one node, with texts of its own: a caller's may be in
 // memory that is used again.
-func (s *seat) part(a *weir.Act, l *ledger) *weir.Act {
+func (at *location) part(a *weir.Act, l *ledger) *weir.Act {
 	own := *a
 	own.ID, own.Scope.Owner, own.Scope.Asks = strings.Clone(a.ID), strings.Clone(a.Scope.Owner), strings.Clone(a.Scope.Asks)
 	own.Charges, own.Decisions, own.Err = make([]weir.Charge, 0, len(a.Charges)), make([]weir.Decision, 0, len(a.Charges)), nil
 	for i := range a.Charges {
-		if s.ledger(i) != l {
+		if at.ledger(i) != l {
 			continue
 		}
 		c := a.Charges[i]

@@ -39,10 +39,11 @@ func (r *Remote) ask(ctx context.Context, all []*weir.Act) {
 			r.abandon(all)
 		}
 	}()
-	sent := r.calls.Unreachable(all)
-	if r.ledgers.outstanding.Load() == 0 {
+	switch sent := r.calls.Unreachable(all); {
+	case len(sent) == 0:
+	case r.ledgers.outstanding.Load() == 0:
 		r.calls.Take(ctx, sent)
-	} else {
+	default:
 		r.payAndAsk(ctx, sent)
 	}
 	returned = true
@@ -92,9 +93,9 @@ func (r *Remote) groups(all []*weir.Act) [][]*weir.Act {
 	group := map[*ledger]int{} // of each node
 	of := make([]int, len(all))
 	for i, a := range all {
-		s := r.seat(a)
+		at := r.locate(a)
 		of[i] = i
-		s.each(func(l *ledger) bool {
+		at.each(func(l *ledger) bool {
 			other, known := group[l]
 			if group[l] = of[i]; known && other != of[i] {
 				for j := range of[:i+1] {
@@ -172,9 +173,9 @@ func (r *Remote) unblocked(all []*weir.Act, err error) (rest []*weir.Act) {
 	return rest
 }
 
-// eachOutstanding calls f with each ledger that may owe something about an act of the seat, locked, and the
+// eachOutstanding calls f with each ledger that may owe something about an act of the location, locked, and the
 // charges that it has.
-func (s *seat) eachOutstanding(all *ledgers, f func(l *ledger, has func(i int) bool)) {
+func (at *location) eachOutstanding(all *ledgers, f func(l *ledger, has func(i int) bool)) {
 	locked := func(l *ledger, has func(int) bool) {
 		if !l.empty() {
 			l.lock()
@@ -182,12 +183,12 @@ func (s *seat) eachOutstanding(all *ledgers, f func(l *ledger, has func(i int) b
 			f(l, has)
 		}
 	}
-	s.each(func(l *ledger) bool {
-		locked(l, func(i int) bool { return s.ledger(i) == l })
+	at.each(func(l *ledger) bool {
+		locked(l, func(i int) bool { return at.ledger(i) == l })
 		return true
 	})
-	for _, l := range *all.strayed.Load() {
-		locked(l, func(i int) bool { return s.ledger(i) != l })
+	for _, l := range *all.moved.Load() {
+		locked(l, func(i int) bool { return at.ledger(i) != l })
 	}
 }
 
@@ -201,12 +202,12 @@ type claims struct {
 // claim takes out what has to be paid before an act. It returns false if the act is about a take
 // that was granted here.
 func (r *Remote) claim(c *claims, a *weir.Act) bool {
-	s := r.seat(a)
-	if s.grantedHere(a, r.now()) {
+	at := r.locate(a)
+	if at.grantedHere(a, r.now()) {
 		a.Err = errHere
 		return false
 	}
-	s.eachOutstanding(r.ledgers, func(l *ledger, has func(int) bool) {
+	at.eachOutstanding(r.ledgers, func(l *ledger, has func(int) bool) {
 		about := func(e *entry) {
 			switch {
 			case !e.blocks() || len(e.acts) == 0:
@@ -250,8 +251,8 @@ func (c *claims) add(p *payment) {
 
 // blocked reports whether an act has to wait for what is owed.
 func (r *Remote) blocked(a *weir.Act) (blocked bool) {
-	s := r.seat(a)
-	s.eachOutstanding(r.ledgers, func(l *ledger, has func(int) bool) {
+	at := r.locate(a)
+	at.eachOutstanding(r.ledgers, func(l *ledger, has func(int) bool) {
 		waits := func(e *entry) bool { return e != nil && len(e.acts) > 0 && e.blocks() }
 		blocked = blocked || waits(l.ids[idOf(a)])
 		for i := range a.Charges {

@@ -18,28 +18,28 @@ import (
 
 // A settler has the store agree with what the caller of an act was told, given what became of
 // the act there: its reply, or an error.
-type settler func(r *Remote, s *seat, told, reply *weir.Act)
+type settler func(r *Remote, at *location, told, reply *weir.Act)
 
 // decide decides an act that the store did not, and has it settled as soon as its outcome there
 // is known. It returns false if the act may be sent after all.
 func (r *Remote) decide(a *weir.Act, left, mayAsk bool) bool {
 	var late acts.Pending
 	_ = errors.As(a.Err, &late)
-	s := r.seat(a)
-	told, settle, decided := r.decideLocked(&s, a, left, mayAsk, late != nil)
+	at := r.locate(a)
+	told, settle, decided := r.decideLocked(&at, a, left, mayAsk, late != nil)
 	if settle != nil {
-		r.settleLater(&s, told, late, settle)
+		r.settleLater(&at, told, late, settle)
 	}
-	r.wake(&s)
+	r.wake(&at)
 	return decided
 }
 
-// decideLocked is decide with the seat locked. It returns what is settled when the late reply comes.
-func (r *Remote) decideLocked(s *seat, a *weir.Act, left, mayAsk, late bool) (told *weir.Act, settle settler, decided bool) {
+// decideLocked is decide with the location locked. It returns what is settled when the late reply comes.
+func (r *Remote) decideLocked(at *location, a *weir.Act, left, mayAsk, late bool) (told *weir.Act, settle settler, decided bool) {
 	reason := a.Err
-	s.lock()
-	defer s.unlock()
-	g := s.granted(a, r.now())
+	at.lock()
+	defer at.unlock()
+	g := at.granted(a, r.now())
 	if mayAsk && notApplied(reason) && !left && g == nil && !errors.Is(reason, calls.ErrFull) && r.calls.Reachable(a) {
 		a.Err = nil
 		return nil, nil, false
@@ -48,30 +48,30 @@ func (r *Remote) decideLocked(s *seat, a *weir.Act, left, mayAsk, late bool) (to
 	switch {
 	case !left && acts.Prepare(a): // nothing decides it differently
 	case g != nil && notApplied(reason):
-		r.decideAbout(s, a, g, reason)
+		r.decideAbout(at, a, g, reason)
 	case left && endsTake(a):
-		settle = r.keep(s, a, reason)
+		settle = r.keep(at, a, reason)
 	case left:
 		if a.Err = reason; takesID(a) {
 			settle = (*Remote).withdraw
 		}
 	default:
 		r.counts.reason(reason)
-		settle = r.decideByPolicy(s, a, reason)
+		settle = r.decideByPolicy(at, a, reason)
 	}
 	switch {
 	case settle == nil:
 	case late:
 		return copyOf(a), settle, true
 	default:
-		settle(r, s, a, &weir.Act{Err: reason})
+		settle(r, at, a, &weir.Act{Err: reason})
 	}
 	return nil, nil, true
 }
 
 // settleLater settles an act when its reply comes.
-func (r *Remote) settleLater(s *seat, told *weir.Act, late acts.Pending, settle settler) {
-	own := *s
+func (r *Remote) settleLater(at *location, told *weir.Act, late acts.Pending, settle settler) {
+	own := *at
 	r.background.awaited.Add(1)
 	late.Then(func(reply *weir.Act) {
 		defer r.background.awaited.Add(-1)
@@ -87,46 +87,46 @@ func (r *Remote) settleLater(s *seat, told *weir.Act, late acts.Pending, settle 
 	})
 }
 
-func (s *seat) settle(r *Remote, told, reply *weir.Act, settle settler) {
-	s.lock()
-	defer s.unlock()
-	settle(r, s, told, reply)
+func (at *location) settle(r *Remote, told, reply *weir.Act, settle settler) {
+	at.lock()
+	defer at.unlock()
+	settle(r, at, told, reply)
 }
 
 // decideAbout decides an act about a take that was granted here, and owes it to the store.
-func (r *Remote) decideAbout(s *seat, a *weir.Act, g *grant, reason error) {
-	if a.Kind != acts.KindTake && !s.roomForID() {
+func (r *Remote) decideAbout(at *location, a *weir.Act, g *grant, reason error) {
+	if a.Kind != acts.KindTake && !at.roomForID() {
 		r.counts.errors.Add(1)
 		a.Err = reason
 		return
 	}
 	number := a.Asking
 	a.Asking = g.take.Asking
-	r.decideLocally(s, a)
+	r.decideLocally(at, a)
 	a.Asking = number
 	r.counts.local.Add(1)
 	if a.Err != nil || a.Kind == acts.KindTake {
 		return
 	}
 	until := r.now() + life(a)
-	s.each(func(l *ledger) bool {
+	at.each(func(l *ledger) bool {
 		e := l.enter(idOf(a), until)
 		e.until = max(e.until, until)
-		l.deliver(e, s.part(a, l))
+		l.deliver(e, at.part(a, l))
 		return true
 	})
 }
 
 // decideByPolicy decides an act that the store did not, for a reason.
-func (r *Remote) decideByPolicy(s *seat, a *weir.Act, reason error) settler {
+func (r *Remote) decideByPolicy(at *location, a *weir.Act, reason error) settler {
 	policy := r.strictest(a)
 	switch {
 	case endsTake(a):
 		r.counts.errors.Add(1)
-		return r.keep(s, a, reason)
+		return r.keep(at, a, reason)
 	case a.Kind == acts.KindRefund && policy != Local:
 		r.counts.errors.Add(1)
-		if a.Err = reason; !s.roomForRefunds() {
+		if a.Err = reason; !at.roomForRefunds() {
 			return nil
 		}
 		a.Err = &acts.KeptError{Kind: a.Kind, Reason: reason}
@@ -134,7 +134,7 @@ func (r *Remote) decideByPolicy(s *seat, a *weir.Act, reason error) settler {
 	case a.Kind != acts.KindTake && (policy != Local || a.ID != "" || a.Kind == acts.KindReset):
 		// Only the store has the state that the act is about.
 		policy = Error
-	case a.ID != "" && policy != Error && (!isOut(reason) || !s.roomForID()):
+	case a.ID != "" && policy != Error && (!isOut(reason) || !at.roomForID()):
 		// The store has the ID, or may have it, and another instance may ask for it.
 		policy, reason = Error, fmt.Errorf("%w: repeat the call", reason)
 	}
@@ -147,13 +147,13 @@ func (r *Remote) decideByPolicy(s *seat, a *weir.Act, reason error) settler {
 		r.deny(a)
 	case Allow:
 		r.counts.allowed.Add(1)
-		r.decideLocally(s, a)
+		r.decideLocally(at, a)
 	default:
 		r.counts.local.Add(1)
 		if a.Kind == acts.KindRefund && a.Anonymous && holdsSlots(&a.Charges[0]) {
-			return r.refundSlots(s, a)
+			return r.refundSlots(at, a)
 		}
-		r.decideLocally(s, a)
+		r.decideLocally(at, a)
 	}
 	switch {
 	case a.Kind == acts.KindRefund && a.Err == nil:
@@ -163,7 +163,7 @@ func (r *Remote) decideByPolicy(s *seat, a *weir.Act, reason error) settler {
 	case takesID(a) && a.Err != nil:
 		return (*Remote).withdraw
 	case takesID(a) && a.Allowed():
-		r.enterTake(s, a)
+		r.enterTake(at, a)
 	}
 	return nil
 }
@@ -193,10 +193,10 @@ func localGrant(a *weir.Act, i int) int64 {
 }
 
 // agree settles an act without an ID: what its caller was told is charged.
-func (r *Remote) agree(s *seat, told, reply *weir.Act) {
+func (r *Remote) agree(at *location, told, reply *weir.Act) {
 	for i := range told.Charges {
 		if c := &told.Charges[i]; told.Kind != acts.KindTake || r.Policy(c) != Allow {
-			r.agreeOn(s.ledger(i), told, reply, i)
+			r.agreeOn(at.ledger(i), told, reply, i)
 		}
 	}
 }
@@ -255,45 +255,45 @@ func (r *Remote) noteRefund(l *ledger, a *weir.Act, i int, units int64, d *weir.
 
 // refundOnce settles a refund without an ID: the store refunds what it has of the charge, unless it
 // may have done so.
-func (r *Remote) refundOnce(s *seat, told, reply *weir.Act) {
+func (r *Remote) refundOnce(at *location, told, reply *weir.Act) {
 	for i := range told.Charges {
 		if units := told.Charges[i].Cost; notApplied(reply.Err) && units > 0 {
-			r.noteRefund(s.ledger(i), told, i, units, nil)
+			r.noteRefund(at.ledger(i), told, i, units, nil)
 		}
 	}
 }
 
 // roomForRefunds reports whether every node has room for a refund.
-func (s *seat) roomForRefunds() bool {
+func (at *location) roomForRefunds() bool {
 	room := true
-	s.each(func(l *ledger) bool { room = room && l.room(l.refunds); return room })
+	at.each(func(l *ledger) bool { room = room && l.room(l.refunds); return room })
 	return room
 }
 
 // refundSlots decides an anonymous refund of slots. Those of takes that the store granted
 // are refunded there later, unless it may have seen the refund by itself.
-func (r *Remote) refundSlots(s *seat, a *weir.Act) settler {
+func (r *Remote) refundSlots(at *location, a *weir.Act) settler {
 	peek := copyOf(a)
 	peek.Kind, peek.Charges[0].Cost = acts.KindTake, 0
-	r.decideLocally(s, peek)
-	r.decideLocally(s, a)
+	r.decideLocally(at, peek)
+	r.decideLocally(at, a)
 	// Refunds of takes that were refused here return no slot.
 	freed := a.Decisions[0].Remaining - peek.Decisions[0].Remaining
 	units := a.Charges[0].Cost - a.Decisions[0].Granted + freed
-	return func(r *Remote, s *seat, told, reply *weir.Act) {
+	return func(r *Remote, at *location, told, reply *weir.Act) {
 		if notApplied(reply.Err) && units > 0 {
-			r.noteRefund(s.ledger(0), told, 0, units, nil)
+			r.noteRefund(at.ledger(0), told, 0, units, nil)
 		}
 	}
 }
 
 // keep keeps an act that ends a take, until the store has acknowledged it. The first one of an
 // ID wins.
-func (r *Remote) keep(s *seat, a *weir.Act, reason error) settler {
+func (r *Remote) keep(at *location, a *weir.Act, reason error) settler {
 	a.Err = reason
 	kept := &acts.KeptError{Kind: a.Kind, Reason: reason}
 	var ended *weir.Act
-	s.each(func(l *ledger) bool {
+	at.each(func(l *ledger) bool {
 		if e := l.ids[idOf(a)]; e != nil && e.last() != nil && endsTake(e.last()) {
 			ended = e.last()
 		}
@@ -305,24 +305,24 @@ func (r *Remote) keep(s *seat, a *weir.Act, reason error) settler {
 			a.Err = kept
 		}
 		return nil
-	case !s.roomForID():
+	case !at.roomForID():
 		return nil
 	}
 	a.Err = kept
 	until := r.now() + life(a)
 	var fresh []*entry
-	s.each(func(l *ledger) bool {
+	at.each(func(l *ledger) bool {
 		e := l.enter(idOf(a), until)
-		if l.deliver(e, s.part(a, l)); len(e.acts) == 1 {
+		if l.deliver(e, at.part(a, l)); len(e.acts) == 1 {
 			e.send().late.Store(true) // until its outcome is known
 			e.sent, fresh = 1, append(fresh, e)
 		}
 		return true
 	})
-	return func(r *Remote, s *seat, told, reply *weir.Act) {
+	return func(r *Remote, at *location, told, reply *weir.Act) {
 		sent := *told
 		sent.Err = reply.Err
-		s.each(func(l *ledger) bool {
+		at.each(func(l *ledger) bool {
 			for _, e := range fresh {
 				if l.ids[e.name] == e {
 					r.paidEntry(l, e, []*weir.Act{&sent})
@@ -335,14 +335,14 @@ func (r *Remote) keep(s *seat, a *weir.Act, reason error) settler {
 
 // withdraw settles a take with an ID whose caller was told an error, or has left: the store takes
 // the asking back. It knows whether somebody was told the answer to another one.
-func (r *Remote) withdraw(s *seat, told, reply *weir.Act) {
+func (r *Remote) withdraw(at *location, told, reply *weir.Act) {
 	switch {
 	case notApplied(reply.Err), reply.Err != nil && !undecided(reply), reply.Err == nil && !charges(reply):
 		return // it charged nothing
 	}
 	until := r.now() + life(told)
-	s.each(func(l *ledger) bool {
-		if own := s.part(told, l); !l.withdraw(own, until) {
+	at.each(func(l *ledger) bool {
+		if own := at.part(told, l); !l.withdraw(own, until) {
 			r.counts.doubtful.Add(own.Charges[0].Cost)
 		}
 		return true
@@ -417,10 +417,10 @@ type localPart struct {
 
 // decideLocally decides the act's Local charges from memory. Charges under other policies
 // follow the result.
-func (r *Remote) decideLocally(s *seat, a *weir.Act) {
+func (r *Remote) decideLocally(at *location, a *weir.Act) {
 	part := r.scratch.Get().(*localPart)
 	defer r.recycle(part)
-	r.split(part, s, a)
+	r.split(part, at, a)
 	if len(part.indices) > 0 {
 		r.local.Take(context.Background(), part.acts[:])
 	}
@@ -456,7 +456,7 @@ func (r *Remote) decideLocally(s *seat, a *weir.Act) {
 
 // split copies an act's Local charges to part: all charges if there are alternatives, which
 // cannot be decided in parts.
-func (r *Remote) split(part *localPart, s *seat, a *weir.Act) {
+func (r *Remote) split(part *localPart, at *location, a *weir.Act) {
 	charges, decisions := part.act.Charges[:0], part.act.Decisions[:0]
 	part.act, part.indices = *a, part.indices[:0]
 	part.act.Err = nil
@@ -469,7 +469,7 @@ func (r *Remote) split(part *localPart, s *seat, a *weir.Act) {
 		if r.Policy(c) != Local && !whole {
 			continue
 		}
-		charges, decisions = append(charges, r.localCharge(s, a, i)), append(decisions, weir.Decision{})
+		charges, decisions = append(charges, r.localCharge(at, a, i)), append(decisions, weir.Decision{})
 		part.indices = append(part.indices, i)
 	}
 	part.act.Charges, part.act.Decisions, part.acts[0] = charges, decisions, &part.act

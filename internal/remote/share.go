@@ -13,8 +13,8 @@ import (
 // localCharge returns the i-th charge of an act as it is made here: under the local share of
 // its limit. The first charge of a key since the last call to the store, or since everything
 // was reconciled, seeds the share from the last known state, if that is new.
-// Without a seat, the share is as it is.
-func (r *Remote) localCharge(s *seat, a *weir.Act, i int) weir.Charge {
+// Without a location, the share is as it is.
+func (r *Remote) localCharge(at *location, a *weir.Act, i int) weir.Charge {
 	c := a.Charges[i]
 	if c.Cost == 0 && c.Limit.ChargeRefused && algo.TraitsOf(c.Limit.Algorithm).Windows {
 		// A peek at such a counter asks for the whole count.
@@ -27,10 +27,10 @@ func (r *Remote) localCharge(s *seat, a *weir.Act, i int) weir.Charge {
 	if own.Limit, own.Keep = r.localShares.of(&c, shares, class, n); r.localShares.shares(shares, n) == nil {
 		own.Guaranteed = false // the local share is too small to guarantee anything
 	}
-	if s == nil {
+	if at == nil {
 		return own
 	}
-	limit := s.ledger(i).begin(&c, r.now(), func(unrecorded int64) *weir.Limit {
+	limit := at.ledger(i).begin(&c, r.now(), func(unrecorded int64) *weir.Limit {
 		left, news := r.left(&c, n)
 		if algo.TraitsOf(c.Limit.Algorithm).HoldsSlots {
 			return freeSlots(own.Limit, left) // which counts those that are taken here
