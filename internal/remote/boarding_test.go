@@ -19,22 +19,18 @@ import (
 	"github.com/weirlimit/weir/internal/storetest"
 )
 
-// A picky store is a store in memory that refuses some calls, and can be held up.
+// A picky store is a store in memory that refuses some calls.
 type picky struct {
 	next    weir.Taker
 	refuses func([]*weir.Act) bool
-	lane    func(*weir.Act)
-	held    atomic.Pointer[chan struct{}]
-	waiting atomic.Int64 // calls that are held up
 }
 
 func newPicky() *picky {
-	return &picky{next: memstore.New(memstore.Options{}), refuses: func([]*weir.Act) bool { return false }, lane: func(*weir.Act) {}}
+	return &picky{next: memstore.New(memstore.Options{}), refuses: func([]*weir.Act) bool { return false }}
 }
 
 // Locate has all acts in one lane.
-func (p *picky) Locate(a *weir.Act) (node string, lane int, alone bool) {
-	p.lane(a)
+func (p *picky) Locate(*weir.Act) (node string, lane int, alone bool) {
 	return "", 0, true
 }
 
@@ -47,27 +43,12 @@ func (p *picky) Probe(ctx context.Context, node string) error {
 func (p *picky) Keeps() bool { return false }
 
 func (p *picky) Take(ctx context.Context, acts []*weir.Act) {
-	if held := p.held.Load(); held != nil {
-		p.waiting.Add(1)
-		<-*held
-		p.waiting.Add(-1)
-	}
 	if !p.refuses(acts) {
 		p.next.Take(ctx, acts)
 		return
 	}
 	for _, a := range acts {
 		a.Err = fmt.Errorf("weir: %v: %w", a.Kind, weir.ErrNotApplied)
-	}
-}
-
-// hold keeps all calls until the function that it returns is called.
-func (p *picky) hold() (open func()) {
-	held := make(chan struct{})
-	p.held.Store(&held)
-	return func() {
-		p.held.Store(nil)
-		close(held)
 	}
 }
 
@@ -88,8 +69,6 @@ func overPicky(t *testing.T, store *picky, silence time.Duration, o remote.Optio
 	o.Calls = calls.Options{Silence: silence, Late: time.Hour, Responsive: responsive}
 	return wrap(t, store, o)
 }
-
-var dozen = weir.Limit{Algorithm: weir.FixedWindow, Anchor: weir.AnchorFirst, Count: 12, Period: 24 * time.Hour}.MustCompile()
 
 // TestCallsAmongLocalDecisions: of calls that come together, the store decides some and has
 // not seen the others. No more is granted beyond the limit than what is in flight.
