@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // TestInvalidErrorPath holds that errors about a charge or a decision carry the list, the
@@ -30,7 +31,7 @@ func TestInvalidErrorPath(t *testing.T) {
 		"decisions[1].outcome": {kind: acts.KindAmend, id: "a", bad: good, answer: weir.Decision{Outcome: 99}, list: "decisions"},
 		"id":                   {kind: acts.KindSettle, bad: good},
 	} {
-		a := &weir.Act{Kind: c.kind, ID: c.id, Charges: []weir.Charge{good, c.bad}, Decisions: []weir.Decision{{}, c.answer}}
+		a := &weir.Act{Kind: c.kind, ID: c.id, Scope: algo.Scope{Owner: "owner"}, Charges: []weir.Charge{good, c.bad}, Decisions: []weir.Decision{{}, c.answer}}
 		acts.Check(a)
 		invalid := new(weir.InvalidError)
 		if !errors.As(a.Err, &invalid) || invalid.Path() != want || invalid.List != c.list || c.list != "" && invalid.Index != 1 {

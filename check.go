@@ -46,10 +46,12 @@ func (a *Act) checkOptions() error {
 	switch {
 	case len(a.ID) > MaxIDBytes:
 		return invalid("id", fmt.Sprintf("%d bytes", len(a.ID)), fmt.Sprintf("at most %d bytes", MaxIDBytes))
+	case a.ID != "" && a.Scope.Owner == "":
+		return invalid("scope.owner", "missing", "the owner of the id")
 	case a.ID == "" && (a.Kind == kindSettle || a.Kind == kindRelease || a.Kind == kindRenew || a.Kind == kindAmend || a.Kind == kindWithdraw):
 		return invalid("id", "missing", "the id of the take to "+a.Kind.String())
-	case a.Asking == 0 && a.Kind == kindWithdraw:
-		return invalid("asking", 0, "the number of the take to withdraw")
+	case a.Attempt == 0 && a.Kind == kindWithdraw:
+		return invalid("attempt", 0, "the number of the attempt to withdraw")
 	case a.ID != "" && (a.Kind == kindReset || a.Kind == kindRecord):
 		return invalid("id", quoted(a.ID), "none: "+a.Kind.String()+" has no id")
 	case a.Hold < 0 || a.Hold > MaxWait || a.Hold%time.Millisecond != 0:

@@ -101,9 +101,9 @@ func TestHolderTable(t *testing.T) {
 	} {
 		clock.Set(start.Add(time.Duration(m.second * float64(time.Second))))
 		a := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: 1})
-		a.Kind, a.ID = m.kind, fmt.Sprint(m.who, m.second)
+		a.Kind, a.ID, a.Scope.Owner = m.kind, fmt.Sprint(m.who, m.second), a.Charges[0].Key
 		if m.kind != acts.KindTake {
-			a.ID = map[string]string{"a": "a0", "c": "c3"}[m.who]
+			a.ID, a.Scope.Owner = map[string]string{"a": "a0", "c": "c3"}[m.who], a.Charges[0].Key
 		}
 		d := ask(t, store, a)
 		table += fmt.Sprintf("| %g s | %s | %s | %s | %d | %s |\n", m.second, m.who, m.kind, d.Outcome, d.Remaining, wait(d))

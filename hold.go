@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +39,7 @@ func (l *Limiter) Hold(ctx context.Context, key string, estimate int64, d time.D
 	c := l.begin(kindTake, key, estimate)
 	defer l.end(c)
 	c.act.ID, c.act.NewID, c.act.Hold = rand.Text(), true, d
+	c.act.Scope = algo.Scope{Owner: l.owner(key), Asks: strconv.FormatInt(estimate, 10)}
 	for i := range c.act.Charges {
 		if charge := &c.act.Charges[i]; algo.TraitsOf(charge.Limit.Algorithm).HoldsSlots {
 			charge.Cost = min(charge.Cost, 1)
@@ -126,6 +128,7 @@ func (h *Hold) ask(ctx context.Context, c *call) (d Decision, err error) {
 		return Decision{}, fmt.Errorf("weir: %v: %w", c.act.Kind, ErrUnknownID)
 	}
 	c.act.ID = h.id
+	c.act.Scope = algo.Scope{Owner: h.limiter.owner(h.key), Asks: asks(c.act.Charges)}
 	ctx, done := outlive(ctx)
 	defer done()
 	err = h.limiter.ask(ctx, c, &d)
@@ -133,6 +136,15 @@ func (h *Hold) ask(ctx context.Context, c *call) (d Decision, err error) {
 		h.closed.Store(true)
 	}
 	return d, err
+}
+
+// asks says what an act about a hold asks for, for the store.
+func asks(charges []Charge) string {
+	text := make([]byte, 0, 32)
+	for i := range charges {
+		text = append(strconv.AppendInt(text, charges[i].Cost, 10), ' ')
+	}
+	return string(text)
 }
 
 // afterlife is the time for which calls that end a charge continue after their caller has

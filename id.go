@@ -15,6 +15,8 @@ const (
 	ErrReleased
 	// ErrOverRefund: the refund is larger than the grant of the take.
 	ErrOverRefund
+	// ErrBusyID: the take was repeated too often. A renewal of the take ends this.
+	ErrBusyID
 )
 
 var idErrors = [...]string{
@@ -23,6 +25,7 @@ var idErrors = [...]string{
 	ErrSettled:    "id settled: its take was settled or refunded already",
 	ErrReleased:   "id released: its take was released already",
 	ErrOverRefund: "refund above what the take was granted",
+	ErrBusyID:     "id busy: its take was repeated 32 times; renew the take, or use another id",
 }
 
 // Error says what is wrong with the ID. Errors of acts wrap it and begin with "weir: ".

@@ -72,8 +72,8 @@ type oneTaker interface {
 //     limit.
 //   - amend corrects a take to the answer that its caller got while the store was late or
 //     unreachable.
-//   - withdraw takes an asking for a take back, because its caller was told an error. Once
-//     none is left, the take gives back all its units and is forgotten.
+//   - withdraw withdraws one attempt of a take, because its caller was told an error. Once
+//     none is left, the take's units are refunded, and it is forgotten.
 //
 // An amend is the take itself, with its ID and another Kind. Before the call its Decisions
 // hold the caller's answer: the Outcome and Granted of each charge, and the RetryAfter and
@@ -123,23 +123,23 @@ type Act struct {
 	Kind Kind
 	// ID makes a take happen once: a repeat with the same content gets the first
 	// answer and charges nothing. The same applies to an act that refunds, settles or
-	// releases it. An ID belongs to the Scope of its act or, without one, to its keys: under
-	// others it is another ID. It names the holder of a concurrency limit. It has at most
+	// releases it. An ID belongs to the Owner of the Scope: the same ID of another owner is
+	// another ID. It names the holder of a concurrency limit. It has at most
 	// [MaxIDBytes] bytes and is remembered for ten minutes, or as long as the hold or lease
 	// if that is longer, or for ten seconds if the take is refused. A refused take with a
 	// slot of a concurrency limit is not remembered: its repeat is decided again.
 	ID string
-	// Scope says to whom the ID belongs. Zero: to the keys of the act.
+	// Scope says to whom the ID belongs, and what the act asks for.
 	Scope algo.Scope
 	// NewID says that the ID was made for this one act, so that no caller repeats
 	// the take: the store does not remember the ID if it refuses the take. If such a
 	// take is amended, units that a limit charged for refusing it count in addition.
 	NewID bool
-	// Asking numbers a take with an ID among those of its ID, so that it can be withdrawn. Each
-	// call of a take has a number of its own; 0: it is never withdrawn. A withdraw is the take
-	// itself, with another Kind. It may come before or after the take, more than once: a take
-	// with a withdrawn number charges nothing. Others of the ID are as if it had never been.
-	Asking uint64
+	// Attempt numbers the calls of a take with an ID, so that one of them can be withdrawn: each
+	// call has a random number. 0: the call is never withdrawn. A withdraw is the take itself,
+	// with another Kind. It may arrive before or after the take, and more than once. A take
+	// whose attempt was withdrawn charges nothing; other attempts are not affected.
+	Attempt uint64
 	// ForgetRefused keeps the store from remembering the ID if it refuses the take,
 	// although a caller may repeat the take: the repeat is then decided again.
 	ForgetRefused bool

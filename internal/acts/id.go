@@ -3,7 +3,6 @@ package acts
 import (
 	"encoding/binary"
 	"hash/fnv"
-	"math"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -18,33 +17,24 @@ const (
 	RefusedIDLife = 10 * time.Second
 	// lateLife is longer than a take is on its way to a store.
 	lateLife = time.Minute
-	// EndedLife is how long the end of a take that is not known is remembered.
-	EndedLife = 10 * time.Second
-	// MaxAskings is how many askings a record tells apart.
-	MaxAskings = 8
+	// EarlyEndLife is how long the end of a take that is not known is remembered.
+	EarlyEndLife = 10 * time.Second
+	// MaxAttempts is how many attempts of a take may stand, and how many withdrawn ones are
+	// remembered.
+	MaxAttempts = 32
 )
 
-// AppendOwner appends the text that an act's ID belongs to: the owner of its Scope or,
-// without one, its keys with their algorithms. The same ID under another text is another
-// ID. Stores hash the text under a secret.
+// AppendOwner appends the owner of an act's ID. The same ID of another owner is another ID.
+// Stores hash the text under a secret.
 func AppendOwner(p []byte, a *weir.Act) []byte {
-	if owner := a.Scope.Owner; owner != "" {
-		// No key is as long.
-		p = binary.BigEndian.AppendUint64(p, math.MaxUint64)
-		return append(binary.BigEndian.AppendUint64(p, uint64(len(owner))), owner...)
-	}
-	for i := range a.Charges {
-		c := &a.Charges[i]
-		p = binary.BigEndian.AppendUint64(p, uint64(len(c.Key)))
-		p = append(append(p, c.Key...), byte(c.Limit.Algorithm))
-	}
-	return p
+	owner := a.Scope.Owner
+	return append(binary.BigEndian.AppendUint64(p, uint64(len(owner))), owner...)
 }
 
 // Content returns a fingerprint of everything that an act asks of its keys. Two acts with
 // the same ID and content are repeats. Limits are not part of it, because they may change
-// between the two; with a Scope, neither are the charges. A [KindAmend] has the content
-// of its take.
+// between the two; if the Scope says what the act asks for, neither are the charges. A
+// [KindAmend] and a [KindWithdraw] have the content of their take.
 func Content(a *weir.Act) uint64 {
 	kind := a.Kind
 	if kind == KindAmend || kind == KindWithdraw {
@@ -54,7 +44,7 @@ func Content(a *weir.Act) uint64 {
 	_, _ = h.Write([]byte{byte(kind), flag(a.Immediate)})
 	numbers := binary.BigEndian.AppendUint64(nil, uint64(a.Hold))
 	numbers = binary.BigEndian.AppendUint64(numbers, uint64(a.MaxWait))
-	if a.Scope.Owner != "" {
+	if a.Scope.Asks != "" {
 		_, _ = h.Write(append(numbers, a.Scope.Asks...))
 		return h.Sum64()
 	}

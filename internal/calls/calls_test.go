@@ -188,7 +188,7 @@ func TestTwins(t *testing.T) {
 			t.Parallel()
 			clock := storetest.NewClock()
 			open := func() weir.Taker { return memstore.New(memstore.Options{Now: clock.Now}) }
-			if err := (storetest.Twins{A: open(), B: wrap(open()), Clock: clock, Seed: 1}).Compare(5_000); err != nil {
+			if err := (storetest.Twins{A: open(), B: wrap(open()), Clock: clock, Seed: 1, Listed: true}).Compare(5_000); err != nil {
 				t.Error(err)
 			}
 		})

@@ -65,7 +65,7 @@ func (g *Gate) hold(ctx context.Context, limiter *weir.Limiter, key string, cost
 	act := g.act(acts.KindTake, limiter, key, cost)
 	for i := range act.Charges {
 		if charge := &act.Charges[i]; algo.TraitsOf(charge.Limit.Algorithm).HoldsSlots {
-			act.ID, act.NewID, charge.Cost = rand.Text(), true, 1
+			act.ID, act.NewID, act.Scope.Owner, charge.Cost = rand.Text(), true, key, 1
 		}
 	}
 	g.decide(ctx, limiter, act)

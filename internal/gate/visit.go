@@ -90,7 +90,7 @@ func (v *Visit) LeaveAt(ctx context.Context, cost int64) error {
 
 // decide decides an act about what the visit holds.
 func (v *Visit) decide(ctx context.Context, act *weir.Act) error {
-	act.ID = v.Act.ID
+	act.ID, act.Scope = v.Act.ID, v.Act.Scope
 	v.gate.decide(ctx, v.req.Limiter, act)
 	return act.Err
 }
@@ -102,7 +102,7 @@ func (g *Gate) release(ctx context.Context, r Request, act *weir.Act) {
 		return
 	}
 	released := g.act(acts.KindRelease, r.Limiter, r.Key, 0)
-	released.ID = act.ID
+	released.ID, released.Scope = act.ID, act.Scope
 	g.decide(ctx, r.Limiter, released)
 }
 

@@ -103,7 +103,7 @@ func (m *amending) draw(t *rapid.T) (*weir.Act, weir.Decision) {
 // named is a take of the i-th key under an id of its own.
 func (m *amending) named(take *weir.Act, i int, id string, cost int64) *weir.Act {
 	a := storetest.NewAct(weir.Charge{Key: fmt.Sprint(m.limit.Algorithm, m.runs, " ", i), Limit: m.limit, Cost: cost})
-	a.ID = fmt.Sprint(id, m.runs, " ", i)
+	a.ID, a.Scope.Owner = fmt.Sprint(id, m.runs, " ", i), a.Charges[0].Key
 	return a
 }
 

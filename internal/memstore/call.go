@@ -11,7 +11,6 @@ import (
 type call struct {
 	slots      []slot
 	slotOf     [weir.MaxCharges]int32 // the slot of each charge
-	names      [weir.MaxCharges]name  // the name of each charge's key
 	wants      [weir.MaxCharges]want
 	charged    []algo.Grant    // of each charge, where the decisions do not say it
 	answered   []weir.Decision // what the take of an amended act was answered
@@ -22,14 +21,13 @@ type call struct {
 	filled     *weir.Limit // the first limit whose keys have to share, if the act found it
 	record     recordName  // of the act's id
 	recordAt   uint32      // the shard of the record
-	// taken are the charges of the take that the act is about, if they are not its own.
-	taken *taken
-	// marked is the mark of the act's ID, if there is one.
-	marked *record
-	// moved is set if the act is to be decided about other charges, those of the record of
-	// its ID, if there is one.
-	moved  bool
-	listed *taken
+	lines      []uint64    // the names of the act's charges, if it has an ID
+	// known is the record of the act's ID; nil if there is none. replaced: its take is decided
+	// anew. matches says which lines of the record the act's are; nil: they are the same.
+	known    *record
+	replaced bool
+	matches  []int
+	granted  bool // the caller of an amended take was told that it is granted
 }
 
 // A slot is one key of an act: the scratch copy of its state.
@@ -51,25 +49,33 @@ func (c *call) gather(s *Store, a *weir.Act) {
 	c.tight = s.tight()
 	for i := range a.Charges {
 		limit := a.Charges[i].Limit
-		rule := limit.Rule()
-		named := s.name(rule.ID, a.Charges[i].Key)
-		if c.taken != nil {
-			named = c.taken.charges[i].name
-		}
-		c.names[i] = named
-		j := c.find(named)
-		if j < 0 {
-			j = len(c.slots)
-			c.slots = append(c.slots, slot{name: named, limit: limit, rule: rule})
-			c.shards = append(c.shards, named.shard())
-		}
-		c.slotOf[i] = int32(j)
+		c.charge(i, s.name(limit.Rule().ID, a.Charges[i].Key), limit)
 	}
-	if a.ID != "" {
-		c.record = s.nameRecord(c, a)
-		c.recordAt = uint32(c.record[0] % shardCount)
-		c.shards = append(c.shards, c.recordAt)
+	if a.ID == "" {
+		return
 	}
+	c.record = s.nameRecord(c, a)
+	c.recordAt = uint32(c.record[0] % shardCount)
+	c.shards = append(c.shards, c.recordAt)
+	for i := range a.Charges {
+		// Each charge of a key has a name of its own.
+		line := s.name(a.Charges[i].Limit.Rule().ID, a.Charges[i].Key).low
+		for slices.Contains(c.lines, line) {
+			line += 1 << 32 // the last bits name the algorithm
+		}
+		c.lines = append(c.lines, line)
+	}
+}
+
+// charge gives the i-th charge a slot: that of an earlier one with the same key, or its own.
+func (c *call) charge(i int, n name, limit *weir.Limit) {
+	j := c.find(n)
+	if j < 0 {
+		j = len(c.slots)
+		c.slots = append(c.slots, slot{name: n, limit: limit, rule: limit.Rule()})
+		c.shards = append(c.shards, n.shard())
+	}
+	c.slotOf[i] = int32(j)
 }
 
 // find returns the place of a name's slot, or -1.
@@ -142,5 +148,5 @@ func (c *call) unlock(s *Store) {
 func (c *call) reset() {
 	clear(c.slots)
 	c.slots, c.shards, c.overflowed, c.filled, c.record = c.slots[:0], c.shards[:0], false, nil, recordName{}
-	c.charged, c.answered, c.taken, c.marked, c.listed, c.moved = nil, nil, nil, nil, nil, false
+	c.charged, c.answered, c.lines, c.known, c.replaced, c.matches, c.granted = nil, nil, c.lines[:0], nil, false, nil, false
 }

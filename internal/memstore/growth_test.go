@@ -42,7 +42,7 @@ func TestRefusalsPushNoGrantOut(t *testing.T) {
 	limit := weir.Per(2, acts.IDLife).MustCompile()
 	act := func(kind weir.Kind, key, id string) *weir.Act {
 		a := storetest.NewAct(weir.Charge{Key: key, Limit: limit, Cost: 1})
-		a.Kind, a.ID = kind, id
+		a.Kind, a.ID, a.Scope.Owner = kind, id, a.Charges[0].Key
 		store.Take(context.Background(), []*weir.Act{a})
 		return a
 	}

@@ -53,7 +53,7 @@ func (h *room) live() []int64 {
 
 func (h *room) act(kind weir.Kind, id string, cost int64) *weir.Act {
 	a := storetest.NewAct(weir.Charge{Key: h.key, Limit: h.limit, Cost: cost})
-	a.Kind, a.ID = kind, id
+	a.Kind, a.ID, a.Scope.Owner = kind, id, a.Charges[0].Key
 	return a
 }
 

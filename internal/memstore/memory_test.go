@@ -23,7 +23,7 @@ func take(t testing.TB, store *memstore.Store, key string, limit *weir.Limit, co
 	t.Helper()
 	a := storetest.NewAct(weir.Charge{Key: key, Limit: limit, Cost: cost})
 	if limit.Algorithm == weir.Concurrency {
-		a.ID, a.Charges[0].Cost = fmt.Sprint("holder ", holders.Add(1)), 1
+		a.ID, a.Charges[0].Cost, a.Scope.Owner = fmt.Sprint("holder ", holders.Add(1)), 1, a.Charges[0].Key
 	}
 	if store.Take(context.Background(), []*weir.Act{a}); a.Err != nil {
 		t.Fatal(a.Err)

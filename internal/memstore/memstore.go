@@ -106,34 +106,17 @@ func (s *Store) takeValid(_ context.Context, all []*weir.Act) {
 	}
 }
 
-// take decides any act that is prepared. An act about a take that has other charges is
-// decided about those, unless the ID's record has changed until they were locked.
+// take decides any act that is prepared.
 func (s *Store) take(a *weir.Act) {
-	for {
-		taken, moved := s.takeAbout(a, nil)
-		if !moved {
-			return
-		}
-		if s.follow(a, taken) {
-			return
-		}
-	}
-}
-
-// takeAbout decides an act, about the charges of a take or, if taken is nil, its own. If the
-// ID's record has other ones, nothing is decided: it returns the ones of the record and true.
-func (s *Store) takeAbout(a *weir.Act, taken *taken) (listed *taken, moved bool) {
 	c := s.calls.Get().(*call)
-	c.taken = taken
 	c.gather(s, a)
 	s.decideLocked(c, a)
+	acts.FillRest(a)
 	if c.filled != nil {
 		s.overflow.warn(c.filled.Name)
 	}
-	listed, moved = c.listed, c.moved
 	c.reset()
 	s.calls.Put(c)
-	return listed, moved
 }
 
 // decideLocked locks the act's shards and does it. If that panics, the shards are unlocked,
@@ -160,13 +143,13 @@ func (s *Store) decide(c *call, a *weir.Act, now int64) {
 	for i := range c.slots {
 		c.slots[i].age(now)
 	}
-	known, done := c.recall(s, a, now)
+	done := c.recall(s, a, now)
 	switch {
 	case done:
 	case a.Kind == acts.KindTake:
 		c.decide(a, now)
 	default:
-		a.Err = c.move(a, known, now)
+		a.Err = c.move(a, now)
 		done = a.Err != nil
 	}
 	for i := range c.slots {
@@ -174,7 +157,7 @@ func (s *Store) decide(c *call, a *weir.Act, now int64) {
 	}
 	if !done {
 		c.report(a, now)
-		c.remember(s, a, known, now)
+		c.remember(s, a, now)
 	}
 }
 

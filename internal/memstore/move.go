@@ -20,24 +20,24 @@ type move struct {
 // move carries out an act that is no take. Every such act moves its charges: a refund, a
 // release or a settlement from what the take was charged, a record from nothing, an amendment
 // to what the caller of the take was told. An error leaves everything as it was.
-func (c *call) move(a *weir.Act, known *record, now int64) error {
+func (c *call) move(a *weir.Act, now int64) error {
 	for i := range a.Charges {
-		if err := c.check(a, i, known, now); err != nil {
+		if err := c.check(a, i, now); err != nil {
 			return err
 		}
 	}
 	amends := a.Kind == acts.KindAmend
 	if amends {
-		c.note(a, known, now)
+		c.note(a, now)
 	}
 	// Units go back before others are charged: alternatives may charge one key, and a holder
 	// has one slot of it. The last first: what an act has booked twice stands behind itself.
 	for _, back := range [...]bool{true, false} {
 		for i := len(a.Charges) - 1; i >= 0; i-- {
-			m := c.moveOf(a, i, known, now)
+			m := c.moveOf(a, i, now)
 			switch {
 			case back != (m.to < m.was.Units):
-			case untouched(i, known) && !amends:
+			case c.untouched(a, i):
 				a.Decisions[i] = weir.Decision{}
 			default:
 				c.wants[i] = want{keep: a.Charges[i].Keep, immediate: a.Immediate}
@@ -50,44 +50,42 @@ func (c *call) move(a *weir.Act, known *record, now int64) error {
 }
 
 // check finds errors of an act before any part of it is done.
-func (c *call) check(a *weir.Act, i int, known *record, now int64) error {
-	t := &c.slots[c.slotOf[i]]
+func (c *call) check(a *weir.Act, i int, now int64) error {
+	t, known := &c.slots[c.slotOf[i]], c.earlier()
 	switch {
-	case untouched(i, known):
-	case a.Kind == acts.KindRefund && known != nil && a.Charges[i].Cost > known.answer.decisions[i].Granted:
+	case c.untouched(a, i):
+	case a.Kind == acts.KindRefund && known != nil && a.Charges[i].Cost > known.answer.decisions[c.matchOf(i)].Granted:
 		return fmt.Errorf("weir: %v: %w", a.Kind, weir.ErrOverRefund)
-	case a.Kind == acts.KindRenew && t.rule.HoldsSlots() && held(a, i, known, now).Units > 0 && !t.state.Holds(c.record, now):
+	case a.Kind == acts.KindRenew && t.rule.HoldsSlots() && c.held(a, i, now).Units > 0 && !t.state.Holds(c.record, now):
 		return fmt.Errorf("weir: %v: %w", a.Kind, weir.ErrUnknownID)
 	}
 	return nil
 }
 
-// untouched reports whether the i-th charge belongs to an alternative that the take was not
-// granted.
-func untouched(i int, known *record) bool {
-	return known != nil && known.answer.decisions[i].Outcome == weir.NotEvaluated
+// untouched reports whether the i-th charge was no part of the take that the act is about, or
+// belongs to an alternative that the take was not granted.
+func (c *call) untouched(a *weir.Act, i int) bool {
+	known, j := c.earlier(), c.matchOf(i)
+	return known != nil && (j < 0 || a.Kind != acts.KindAmend && known.answer.decisions[j].Outcome == weir.NotEvaluated)
 }
 
 // held returns the units that are charged for the take that an act is about.
-func held(a *weir.Act, i int, known *record, now int64) algo.Grant {
-	c := &a.Charges[i]
-	switch {
-	case known != nil && known.charged != nil:
-		return known.charged[i]
-	case known != nil:
-		d := &known.answer.decisions[i]
-		return algo.Grant{Units: d.Granted, Whole: d.Granted, At: known.answer.at, Delay: d.Delay.Microseconds()}
-	case a.Kind != acts.KindRefund:
+func (c *call) held(a *weir.Act, i int, now int64) algo.Grant {
+	own := &a.Charges[i]
+	switch known := c.earlier(); {
+	case known != nil && c.matchOf(i) >= 0:
+		return known.held(c.matchOf(i))
+	case known != nil, a.Kind != acts.KindRefund:
 		return algo.Grant{At: now}
 	case a.Anonymous:
-		return algo.Grant{Units: c.Cost, Whole: c.Cost, At: now, Newest: true}
+		return algo.Grant{Units: own.Cost, Whole: own.Cost, At: now, Newest: true}
 	}
-	return algo.Grant{Units: c.Cost, Whole: c.Cost, At: c.At, Delay: c.Delay.Microseconds()}
+	return algo.Grant{Units: own.Cost, Whole: own.Cost, At: own.At, Delay: own.Delay.Microseconds()}
 }
 
 // moveOf returns how the act moves its i-th charge.
-func (c *call) moveOf(a *weir.Act, i int, known *record, now int64) move {
-	m, cost := move{was: held(a, i, known, now)}, a.Charges[i].Cost
+func (c *call) moveOf(a *weir.Act, i int, now int64) move {
+	m, cost := move{was: c.held(a, i, now)}, a.Charges[i].Cost
 	switch a.Kind {
 	case acts.KindRefund: // units beyond the bound were granted but not charged
 		m.to = m.was.Units - min(cost, m.was.Units)
@@ -100,8 +98,8 @@ func (c *call) moveOf(a *weir.Act, i int, known *record, now int64) move {
 		if m.to = d.Granted; d.Outcome == weir.Refused && c.slots[c.slotOf[i]].rule.ChargeRefused {
 			m.to = cost
 		}
-		if e := c.ended(known, now); e != nil && a.Allowed() {
-			m.to = e.leaves(i, m.to)
+		if e := c.known.ended(now); e != nil && c.granted {
+			m.to = e.leaves(c.lines[i], m.to)
 		}
 		if m.was.Units == 0 {
 			m.was = algo.Grant{At: now, Delay: d.Delay.Microseconds()}
@@ -166,41 +164,19 @@ func (c *call) answer(a *weir.Act, i int, m *move, room, now int64) {
 	}
 }
 
-// ended returns how the take of an amended act was ended before it was known, or nil.
-func (c *call) ended(known *record, now int64) *ended {
-	if known == nil {
-		known = c.marked
-	}
-	if known == nil || known.ended == nil || now >= known.ended.until {
-		return nil
-	}
-	return known.ended
-}
-
-// leaves returns how many units of the i-th charge are left of a grant that was ended.
-func (e *ended) leaves(i int, granted int64) int64 {
-	switch {
-	case e.kind == acts.KindRelease || i >= len(e.costs) || granted == 0:
-		return 0
-	case e.kind == acts.KindSettle:
-		return e.costs[i]
-	}
-	return max(0, granted-e.costs[i])
-}
-
 // note takes note of what the caller of an amended take was told.
-func (c *call) note(a *weir.Act, known *record, now int64) {
+func (c *call) note(a *weir.Act, now int64) {
 	c.answered, c.charged = make([]weir.Decision, len(a.Charges)), make([]algo.Grant, len(a.Charges))
-	if known != nil {
+	if known := c.earlier(); known != nil {
 		now = known.answer.at
 	}
-	granted := a.Allowed()
+	c.granted = a.Allowed()
 	for i := range a.Decisions {
 		d := &a.Decisions[i]
-		if !granted && d.Outcome == weir.Granted {
+		if !c.granted && d.Outcome == weir.Granted {
 			d.Outcome = weir.NotCharged
 		}
-		if d.Outcome != weir.NotEvaluated || !acts.Optional(a, i) {
+		if c.matchOf(i) >= 0 && (d.Outcome != weir.NotEvaluated || !acts.Optional(a, i)) {
 			c.answered[i] = repeated(d, now)
 		}
 	}

@@ -41,18 +41,19 @@ func (s *Store) keyOf(c *weir.Charge) name { return s.name(c.Limit.Rule().ID, c.
 // decideOf decides a valid act whose charges have keys by these names. It calls begin before
 // the states of the keys are loaded.
 func (s *Store) decideOf(a *weir.Act, names []name, begin func(c *call)) *call {
-	c := &call{taken: &taken{make([]takenCharge, len(names))}}
-	for i := range names {
-		c.taken.charges[i].name = names[i]
-	}
+	c := new(call)
 	acts.Prepare(a)
 	c.gather(s, a)
-	c.taken = nil
-	for i := range a.Charges {
-		c.names[i] = s.keyOf(&a.Charges[i]) // for the records of IDs
+	c.slots, c.shards = nil, nil
+	for i := range names {
+		c.charge(i, names[i], a.Charges[i].Limit)
+	}
+	if a.ID != "" {
+		c.shards = append(c.shards, c.recordAt)
 	}
 	begin(c)
 	s.decideLocked(c, a)
+	acts.FillRest(a)
 	return c
 }
 

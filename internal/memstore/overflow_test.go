@@ -20,7 +20,7 @@ func TestPanicUnlocks(t *testing.T) {
 		"single": func() *weir.Act { return storetest.NewAct(weir.Charge{Key: "x", Limit: limit, Cost: 1}) },
 		"several": func() *weir.Act {
 			a := storetest.NewAct(weir.Charge{Key: "x", Limit: limit, Cost: 1}, weir.Charge{Key: "y", Limit: limit, Cost: 1})
-			a.ID = "id"
+			a.ID, a.Scope.Owner = "id", a.Charges[0].Key
 			return a
 		},
 	}

@@ -84,7 +84,7 @@ func (s *stepped) take(a *weir.Act) {
 func (s *stepped) ask(cost int64) *weir.Act {
 	a := storetest.NewAct(weir.Charge{Key: fmt.Sprint(s.runs), Limit: s.limit, Cost: cost})
 	if s.ids++; algo.TraitsOf(s.limit.Algorithm).HoldsSlots {
-		a.ID = fmt.Sprint("holder ", s.ids)
+		a.ID, a.Scope.Owner = fmt.Sprint("holder ", s.ids), a.Charges[0].Key
 	}
 	return a
 }
@@ -153,7 +153,7 @@ func (s *stepped) returns(refusal bool, steps []time.Duration) {
 	list := make([]*weir.Act, full)
 	for i := range list {
 		list[i] = s.ask(1)
-		list[i].ID = fmt.Sprint("id ", s.ids)
+		list[i].ID, list[i].Scope.Owner = fmt.Sprint("id ", s.ids), "owner"
 		if s.take(list[i]); !list[i].Allowed() {
 			s.Fatalf("%s, fresh: %+v", s.what, list[i].Decisions)
 		}

@@ -39,6 +39,7 @@ var idErrors = map[weir.IDError]Document{
 	weir.ErrSettled:    {Status: http.StatusConflict, Code: "settled", Field: "id"},
 	weir.ErrReleased:   {Status: http.StatusConflict, Code: "released", Field: "id"},
 	weir.ErrOverRefund: {Status: http.StatusUnprocessableEntity, Code: "over_refund", Field: "cost"},
+	weir.ErrBusyID:     {Status: http.StatusConflict, Code: "busy", Field: "id"},
 }
 
 // Of returns a new document for an error that the request caused: a Document itself, an

@@ -37,8 +37,6 @@ type batch struct {
 	// plain is set if there are only runs of limits whose state is one string.
 	plain bool
 	order []int32 // the items, as a plain request and its reply have them
-	// taken are the charges of the only act, as a record named them; else nil.
-	taken *taken
 	// extended is set if an extension adds to the reply.
 	extended bool
 	script   *script
@@ -53,9 +51,6 @@ type item struct {
 	part *part     // nil unless the act is a part of another
 	identity
 	record int // the number of its record's key, from 1; 0: none
-	// repeats: the act can only be answered from its record.
-	repeats bool
-	moved   *taken // the answer: its take has these charges
 	run
 	isRun bool
 	next  int32 // the next item of its key, or -1
@@ -70,9 +65,6 @@ type rule struct {
 }
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
-
-// about makes the batch one of a single act, whose charges a record has named.
-func (b *batch) about(t *taken) { b.taken, b.keys.named = t, true }
 
 // newBatch returns an empty batch; now is an estimate of the store's time.
 func newBatch(namer keyer, now int64) *batch {
@@ -164,15 +156,12 @@ func (b *batch) add(a *weir.Act) {
 
 // addPart adds the part of an act that lies in one hash slot.
 func (b *batch) addPart(p *part) {
-	if p.whole == nil || p.whole.taken == nil && p.ID == "" && !p.elsewhere {
+	if p.whole == nil || p.ID == "" && !p.elsewhere {
 		b.add(p.Act)
 		return
 	}
 	b.acts = append(b.acts, p.Act)
 	b.itemOf = append(b.itemOf, int32(len(b.items)))
-	if p.whole.taken != nil {
-		b.about(p.whole.taken)
-	}
 	b.addAct(p.Act, p)
 }
 
@@ -208,28 +197,12 @@ func (b *batch) addAct(a *weir.Act, p *part) {
 	case a.Anonymous:
 		it.high, it.low = rand.Uint64(), rand.Uint64()
 	}
-	if b.taken != nil {
-		it.layout, it.charges = b.taken.layout, nil
-		it.repeats = a.Kind == acts.KindTake
-	}
 	if remembered(a) {
-		it.record = b.record(a, it.identity.record()) + 1
+		k, _ := b.keys.number(b.keys.namer.recordSource(a), it.identity.record())
+		it.record = k + 1
 	}
 	b.items = append(b.items, it)
 	b.plain = false
-}
-
-// record numbers the record of an act.
-func (b *batch) record(a *weir.Act, k key) int {
-	source := b.keys.namer.recordSource(a)
-	if b.taken != nil && b.keys.namer.apart {
-		// Beside the charge that was the first one of the take in this slot.
-		k.tag, _ = tagOfName(a.Charges[0].Key)
-		name := b.keys.namer.append(nil, &k)
-		k = key{text: string(name[len(b.keys.namer.prefix):]), named: true}
-	}
-	n, _ := b.keys.number(source, k)
-	return n
 }
 
 // push appends an item to those of a key and returns its number.
@@ -248,7 +221,7 @@ func (b *batch) push(own *key, it item) int32 {
 
 // key numbers the key of a charge.
 func (b *batch) key(c *weir.Charge) int {
-	k, isNew := b.keys.number(tagSource(c), b.keys.state(c))
+	k, isNew := b.keys.number(tagSource(c), stateKey(c))
 	if isNew {
 		b.keys.all[k].rule = b.rule(c.Limit)
 	}

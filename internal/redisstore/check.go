@@ -178,7 +178,7 @@ func (s *Store) try(ctx context.Context, tag string) error {
 			Decisions: make([]weir.Decision, 1),
 		}
 		if algo.TraitsOf(l.Algorithm).HoldsSlots {
-			takes[id].ID, takes[id].NewID = rand.Text(), true
+			takes[id].ID, takes[id].NewID, takes[id].Scope.Owner = rand.Text(), true, name
 			defer s.client.Del(ctx, s.keys.record(takes[id]))
 		}
 	}

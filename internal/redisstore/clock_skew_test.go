@@ -26,7 +26,7 @@ func everyAct() []*weir.Act {
 			l.Algorithm = weir.Algorithm(id)
 			a := storetest.NewAct(weir.Charge{Key: "key", Limit: l.MustCompile(), Cost: 1})
 			if a.Kind = kind; kind < acts.KindReset {
-				a.ID = "id"
+				a.ID, a.Scope.Owner = "id", a.Charges[0].Key
 			}
 			if kind == acts.KindTake {
 				a.Hold = time.Minute
@@ -102,7 +102,7 @@ func grants(t *testing.T, limit *weir.Limit, store weir.Taker) int {
 	for i := range 30 {
 		a := storetest.NewAct(weir.Charge{Key: limit.String(), Limit: limit, Cost: 1})
 		if limit.Algorithm == weir.Concurrency {
-			a.ID = fmt.Sprint("holder ", i, " at ", time.Now())
+			a.ID, a.Scope.Owner = fmt.Sprint("holder ", i, " at ", time.Now()), a.Charges[0].Key
 		}
 		store.Take(context.Background(), []*weir.Act{a})
 		if a.Err != nil {

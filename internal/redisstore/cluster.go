@@ -37,16 +37,12 @@ func (s *Store) takeSlots(ctx context.Context, all []*weir.Act) {
 		wait = s.exchange(ctx, loads)
 		for _, j := range jobs {
 			j.advance()
-			if j.moved != nil && j.next == len(j.parts) {
-				s.follow(j)
-			}
 		}
 	}
 	var left []*part
 	for _, j := range jobs {
-		if left = append(left, j.failed...); j.asked != nil {
-			j.answer()
-		}
+		left = append(left, j.failed...)
+		acts.FillRest(j.Act)
 	}
 	if len(left) > 0 {
 		// The goroutine ends within the store's timeout.
@@ -64,7 +60,7 @@ func (s *Store) round(jobs []*job) []*load {
 				continue
 			}
 			l := open[p.slot]
-			apart := p.tries > 0 || j.taken != nil
+			apart := p.tries > 0
 			if fresh := l == nil || apart || !l.fits(p.Act); fresh && l != nil && l.calendars() {
 				// That load may have to be sent again, before this part.
 				held[p.slot] = true

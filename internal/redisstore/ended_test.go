@@ -25,7 +25,7 @@ func TestEndsApart(t *testing.T) {
 	limit := weir.PerDay(100).MustCompile()
 	ask := func(kind weir.Kind, id, key string, cost, upTo int64) *weir.Act {
 		a := storetest.NewAct(weir.Charge{Key: key + " 1", Limit: limit, Cost: cost, UpTo: upTo}, weir.Charge{Key: key + " 2", Limit: limit, Cost: cost, UpTo: upTo})
-		if a.Kind, a.ID = kind, id; kind == acts.KindAmend {
+		if a.Kind, a.ID, a.Scope.Owner = kind, id, key; kind == acts.KindAmend {
 			for i := range a.Decisions {
 				a.Decisions[i] = weir.Decision{Outcome: weir.Granted, Granted: cost}
 			}

@@ -167,7 +167,7 @@ func TestForeignValuesCountAsFresh(t *testing.T) {
 				}
 				for i, a := range acts {
 					if limit.Algorithm == weir.Concurrency {
-						a.ID = fmt.Sprint("holder ", i)
+						a.ID, a.Scope.Owner = fmt.Sprint("holder ", i), a.Charges[0].Key
 					}
 				}
 				store.Take(ctx, acts)
@@ -211,7 +211,7 @@ func TestForeignRecordsCountAsUnknown(t *testing.T) {
 			store := open(t, client, redisstore.Options{Prefix: fmt.Sprint("records", id, ":")})
 			act := func(kind weir.Kind, cost int64) *weir.Act {
 				a := storetest.NewAct(weir.Charge{Key: name, Limit: limit, Cost: cost})
-				a.Kind, a.ID = kind, "id "+name
+				a.Kind, a.ID, a.Scope.Owner = kind, "id "+name, a.Charges[0].Key
 				return a
 			}
 			plant(store.RecordOf(act(acts.KindTake, 1)))
@@ -242,7 +242,7 @@ func TestForeignPlacesAreFree(t *testing.T) {
 		store := open(t, client, redisstore.Options{Prefix: "places:"})
 		act := func(kind weir.Kind, id string) *weir.Act {
 			a := storetest.NewAct(weir.Charge{Key: name, Limit: limit, Cost: 1})
-			a.Kind, a.ID = kind, id
+			a.Kind, a.ID, a.Scope.Owner = kind, id, a.Charges[0].Key
 			store.Take(ctx, []*weir.Act{a})
 			return a
 		}

@@ -42,7 +42,7 @@ func TestRefusalsLeaveNothing(t *testing.T) {
 			t.Error(err)
 		}
 		grants := 0
-		for _, key := range client.Keys(t.Context(), "*}i4:*").Val() {
+		for _, key := range client.Keys(t.Context(), "*}i5:*").Val() {
 			if client.PTTL(t.Context(), key).Val() > acts.RefusedIDLife {
 				grants++
 			}

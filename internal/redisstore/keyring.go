@@ -11,7 +11,6 @@ type keyring struct {
 	all   []key
 	table [ringSlots]uint8 // a hash table by tag: numbers of keys, from 1
 	names []byte
-	named bool // the charges' keys are names, without the prefix
 	// The tag that was hashed last, because charges with one tag follow one another.
 	source string
 	tag    uint32
@@ -26,7 +25,6 @@ type key struct {
 	name        string
 	end         int    // of the name, in those of all keys
 	text        string // the charge's key or the act's id
-	named       bool   // the text is the key's name, without the prefix
 	tag         uint32
 	letter      byte
 	format      byte
@@ -36,7 +34,7 @@ type key struct {
 
 // find returns the number of a charge's key, or -1.
 func (r *keyring) find(c *weir.Charge) int {
-	at, found := r.index(tagSource(c), r.state(c))
+	at, found := r.index(tagSource(c), stateKey(c))
 	if !found {
 		return -1
 	}
@@ -63,7 +61,7 @@ func (r *keyring) index(source string, k key) (uint32, bool) {
 		if r.table[i] == 0 {
 			return i, false
 		}
-		if t := &r.all[r.table[i]-1]; t.tag == r.tag && t.letter == k.letter && t.named == k.named && t.text == k.text {
+		if t := &r.all[r.table[i]-1]; t.tag == r.tag && t.letter == k.letter && t.text == k.text {
 			return i, true
 		}
 	}
@@ -84,14 +82,7 @@ func (r *keyring) name() {
 	}
 }
 
-// state returns the key of a charge's state.
-func (r *keyring) state(c *weir.Charge) key {
-	if r.named {
-		return key{text: c.Key, named: true}
-	}
-	return stateKey(c)
-}
-
+// stateKey returns the key of a charge's state.
 func stateKey(c *weir.Charge) key {
 	step := &algo.Steps[c.Limit.Algorithm]
 	return key{text: c.Key, letter: step.Letter, format: step.Format}

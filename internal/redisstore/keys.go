@@ -13,7 +13,7 @@ const (
 	maxPlainKey = 200
 	// recordLetter and recordFormat are in the names of records, as the letter and format
 	// of a step are in those of states.
-	recordLetter, recordFormat = 'i', '4'
+	recordLetter, recordFormat = 'i', '5'
 	// tagLength is how many letters a hash tag has, hashLength how many stand for
 	// half the hash of a long key.
 	tagLength, hashLength = 4, 11
@@ -60,7 +60,7 @@ func (n keyer) record(a *weir.Act) string {
 // first charge or, where keys need not lie together, the owner of its scope, because the
 // first charge may be another one when the record is looked up.
 func (n keyer) recordSource(a *weir.Act) string {
-	if a.Scope.Owner != "" && !n.apart {
+	if !n.apart {
 		return a.Scope.Owner
 	}
 	return tagSource(&a.Charges[0])
@@ -90,9 +90,6 @@ func (n keyer) tagOf(source string) uint32 {
 // append adds the name of a key.
 func (n keyer) append(p []byte, k *key) []byte {
 	p = append(p, n.prefix...)
-	if k.named {
-		return append(p, k.text...)
-	}
 	p = append(p, '{')
 	if n.tag != "" {
 		p = append(p, n.tag...)

@@ -139,7 +139,7 @@ func (l *latecomers) run(args []any) error {
 // ofTwo is an act over two slots, of which the second is full or not.
 func ofTwo(key string, limit, last *weir.Limit, id string) *weir.Act {
 	a := storetest.NewAct(weir.Charge{Key: key, Limit: limit, Cost: 1}, weir.Charge{Key: "last of " + key, Limit: last, Cost: 1})
-	a.ID = id
+	a.ID, a.Scope.Owner = id, a.Charges[0].Key
 	return a
 }
 
@@ -203,7 +203,7 @@ func TestLateAfterUndone(t *testing.T) {
 		}
 	}
 	mutant := newLatecomers(t, cluster, func(client redis.UniversalClient) (*redisstore.Store, error) {
-		return redisstore.NewMutated(client, redisstore.Options{Prefix: "mutant", Timeout: 10 * time.Second}, "if kind == AMEND and code == 0 then", "if false then")
+		return redisstore.NewMutated(client, redisstore.Options{Prefix: "mutant", Timeout: 10 * time.Second}, "if r and code == 0 then", "if false then")
 	})
 	if got := mutant.late(perDay, "", false); got != 1 {
 		t.Errorf("without a trace of what was undone, a late part charged %d: not noticed", got)
@@ -219,7 +219,7 @@ func TestOwnAmendYields(t *testing.T) {
 	for _, order := range []string{"tao", "toa", "oat", "aot", "ota"} {
 		act := func() *weir.Act {
 			a := storetest.NewAct(weir.Charge{Key: order, Limit: limit, Cost: 3})
-			a.ID = order
+			a.ID, a.Scope.Owner = order, a.Charges[0].Key
 			return a
 		}
 		for _, what := range order {

@@ -67,8 +67,7 @@ func (s *Store) arrive(l *load) {
 	if got.outside > 0 {
 		s.offset.Store(got.outside - time.Now().UnixMicro())
 	}
-	for i, p := range l.parts {
-		p.moved = l.items[l.itemOf[i]].moved
+	for _, p := range l.parts {
 		if p.answered = p.Err != errOutside || p.outside; !p.answered {
 			p.outside, p.Err = true, nil
 		}

@@ -45,11 +45,11 @@ func ramps(w storetest.Twins, algorithm weir.Algorithm) error {
 	var open []*weir.Act
 	for step := range 3000 {
 		a := storetest.NewAct(weir.Charge{Key: "ramp", Limit: limit, Cost: 1 + rng.Int64N(20)})
-		a.ID, a.Hold = fmt.Sprint(step), time.Hour
+		a.ID, a.Hold, a.Scope.Owner = fmt.Sprint(step), time.Hour, a.Charges[0].Key
 		if len(open) > 60 || len(open) > 0 && rng.IntN(3) == 0 {
 			i := rng.IntN(len(open))
 			take := open[i]
-			a.Kind, a.ID, a.Hold, a.Charges[0].Cost = acts.KindSettle, take.ID, 0, rng.Int64N(take.Charges[0].Cost+1)
+			a.Kind, a.ID, a.Hold, a.Charges[0].Cost, a.Scope.Owner = acts.KindSettle, take.ID, 0, rng.Int64N(take.Charges[0].Cost+1), a.Charges[0].Key
 			open = slices.Delete(open, i, i+1)
 		}
 		if w.Clock.Advance(time.Duration(rng.Int64N(300)) * time.Millisecond); rng.IntN(300) == 0 {

@@ -28,13 +28,9 @@ type job struct {
 	refused bool
 	undoing bool
 	failed  []*part // what could not be undone
-	// moved are the charges of the take if they are others, which the job then goes on with.
-	moved *taken
-	// asked is the act that the caller asked for, if the job is about other charges: taken.
-	// same tells which of those are its own.
-	asked *weir.Act
-	taken *taken
-	same  func(own, taken int) bool
+	// unknown is the error of a slot that does not know the ID. Another one may know it.
+	unknown error
+	some    bool // a slot has done its part
 }
 
 // A part is the charges of an act in one hash slot.
@@ -53,9 +49,9 @@ type part struct {
 	answered    bool
 	granted     bool
 	amended     bool // it was decided as a caller amended it
+	lost        bool // the lease to renew has ended
 	tries       int
 	outside     bool // it was sent again for its calendar windows
-	moved       *taken
 }
 
 // newJob sorts the charges of an act by their hash slots.
@@ -106,9 +102,6 @@ func (p *part) identity() identity {
 	return i
 }
 
-// answer answers the act that was asked by the one about the charges of its take.
-func (j *job) answer() { acts.AnswerFrom(j.asked, j.Act, j.same) }
-
 // assign adds a charge to the part for a slot, which it adds if need be.
 func (j *job) assign(slot uint32, charge int) {
 	for _, p := range j.parts {
@@ -120,32 +113,10 @@ func (j *job) assign(slot uint32, charge int) {
 	j.parts = append(j.parts, &part{slot: slot, from: []int{charge}})
 }
 
-// follow goes on with the charges of the take that the act is about.
-func (s *Store) follow(j *job) {
-	t := j.moved
-	if j.moved = nil; j.asked != nil {
-		j.Err, j.parts, j.next = errVanished(j.Act), nil, 0
-		return
-	}
-	j.asked, j.taken = j.Act, t
-	j.Act, j.same = t.about(s.keys, j.asked)
-	j.parts, j.next, j.refused, j.undoing = nil, 0, false, false
-	j.identity = s.keys.identify(j.Act, j.ID)
-	j.layout, j.refusedLife = t.layout, 0
-	for i := range j.Charges {
-		tag, _ := tagOfName(j.Charges[i].Key)
-		j.assign(s.slotOfTag(tag), i)
-	}
-	for _, p := range j.parts {
-		p.whole, p.Act = j, p.cut(j.Act)
-		p.ID = j.ID
-	}
-}
-
 // cut returns an act with the part's charges.
 func (p *part) cut(a *weir.Act) *weir.Act {
 	act := &weir.Act{
-		Kind: a.Kind, Scope: a.Scope, Hold: a.Hold, MaxWait: a.MaxWait, Immediate: a.Immediate, Asking: a.Asking,
+		Kind: a.Kind, Scope: a.Scope, Hold: a.Hold, MaxWait: a.MaxWait, Immediate: a.Immediate, Attempt: a.Attempt,
 		Charges: make([]weir.Charge, len(p.from)), Decisions: make([]weir.Decision, len(p.from)),
 	}
 	for i, n := range p.from {
@@ -181,10 +152,6 @@ func (j *job) advance() {
 	if len(due) == 0 || slices.ContainsFunc(due, func(p *part) bool { return !p.answered }) {
 		return
 	}
-	if i := slices.IndexFunc(due, func(p *part) bool { return p.moved != nil }); i >= 0 {
-		j.move(due[i])
-		return
-	}
 	switch p := j.parts[j.next]; {
 	case p.whole == nil:
 		j.next++
@@ -192,22 +159,11 @@ func (j *job) advance() {
 		j.finishUndo()
 	case j.Kind == acts.KindAmend || j.Kind == acts.KindWithdraw:
 		j.finishAmend()
-	case p.Err != nil && (!j.mayGoOn(p) || j.next == len(j.parts)-1):
+	case p.Err != nil && !j.mayGoOn(p):
 		j.abort(p)
 	default:
 		j.collect(p)
 	}
-}
-
-// move has the job go on with the charges that a record names, once the parts that were
-// granted are undone: they were a take of their own.
-func (j *job) move(p *part) {
-	j.moved, p.Err, j.Err = p.moved, nil, nil
-	var back []*part
-	if j.Kind == acts.KindTake {
-		back = j.granted()
-	}
-	j.undo(back, 0)
 }
 
 // granted returns the parts before the one whose turn it is that were granted.
@@ -220,20 +176,25 @@ func (j *job) granted() (all []*part) {
 	return all
 }
 
-// mayGoOn reports whether the job asks the next slots although a part failed. An ID of a
-// scope may be known in one of them.
+// mayGoOn reports whether the job asks the next slots although a part failed: another slot may
+// know the ID, and each takes note of the end of a take that it does not know.
 func (j *job) mayGoOn(p *part) bool {
-	if j.Kind == acts.KindRelease {
-		return true
-	}
-	// Each slot takes note of the end of a take that it does not know.
-	ends := j.Kind == acts.KindSettle || j.Kind == acts.KindRefund
-	return (ends || j.Scope.Owner != "") && errors.Is(p.Err, weir.ErrUnknownID) && len(j.granted()) == 0
+	return j.unknownTo(p) || j.Kind == acts.KindRelease && j.next < len(j.parts)-1
+}
+
+// unknownTo reports whether the part's slot does not know the take that the act is about.
+func (j *job) unknownTo(p *part) bool {
+	return j.Kind != acts.KindTake && errors.Is(p.Err, weir.ErrUnknownID) && !p.lost
 }
 
 // collect takes the answer to a part and makes the next part ready.
 func (j *job) collect(p *part) {
-	j.Err = errors.Join(j.Err, p.Err)
+	if j.unknownTo(p) {
+		j.unknown, p.Err = p.Err, nil
+	} else {
+		j.Err = errors.Join(j.Err, p.Err)
+		j.some = j.some || p.Err == nil
+	}
 	for i, n := range p.from {
 		j.Decisions[n] = p.Decisions[i]
 	}
@@ -244,7 +205,7 @@ func (j *job) collect(p *part) {
 		return
 	}
 	next := j.parts[j.next]
-	next.elsewhere = j.refused && j.taken == nil
+	next.elsewhere = j.refused
 	for i := range next.Charges {
 		if c := &next.Charges[i]; c.UpTo > 0 && p.granted {
 			c.UpTo = units(p.Decisions)
@@ -265,6 +226,9 @@ func units(decisions []weir.Decision) int64 {
 
 // settle ends an act whose parts are all answered.
 func (j *job) settle() {
+	if j.unknown != nil && !j.some {
+		j.Err = errors.Join(j.Err, j.unknown)
+	}
 	keep := int64(0)
 	if !j.refused {
 		keep = units(j.Decisions)
@@ -275,7 +239,7 @@ func (j *job) settle() {
 			more = append(more, p)
 		}
 	}
-	if j.Kind == acts.KindTake && j.taken == nil {
+	if j.Kind == acts.KindTake {
 		j.undo(more, keep)
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/acts"
 )
 
 // Options are the settings of a [Store], as the public package documents them.
@@ -155,7 +154,6 @@ func (s *Store) run(ctx context.Context, b *batch) bool {
 			s.fail(b, err)
 			return false
 		}
-		s.followAll(ctx, b)
 		if got.outside == 0 || again {
 			return true
 		}
@@ -167,9 +165,6 @@ func (s *Store) run(ctx context.Context, b *batch) bool {
 // outside returns a batch of the acts whose calendar windows did not reach the store's time.
 func (s *Store) outside(b *batch, now int64) *batch {
 	again := newBatch(s.keys, now)
-	if b.taken != nil {
-		again.about(b.taken)
-	}
 	for _, a := range b.acts {
 		if a.Err == errOutside {
 			a.Err = nil
@@ -177,29 +172,6 @@ func (s *Store) outside(b *batch, now int64) *batch {
 		}
 	}
 	return again
-}
-
-// followAll decides the acts of a batch whose takes have other charges about those, each in
-// a call of its own.
-func (s *Store) followAll(ctx context.Context, b *batch) {
-	for i, a := range b.acts {
-		if a.Err != errMoved {
-			continue
-		}
-		if b.taken != nil {
-			a.Err = errVanished(a)
-			continue
-		}
-		t := b.items[b.itemOf[i]].moved
-		about, same := t.about(s.keys, a)
-		own := newBatch(s.keys, s.estimate())
-		own.about(t)
-		own.add(about)
-		if s.run(ctx, own) {
-			own.free()
-		}
-		acts.AnswerFrom(a, about, same)
-	}
 }
 
 // pack writes the request of a batch and chooses the script for it.

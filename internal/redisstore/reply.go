@@ -37,9 +37,9 @@ type answer struct {
 }
 
 const (
-	codeOutside = 6
-	codeAmended = 7
-	codeMoved   = 8
+	codeOutside = 7
+	codeAmended = 8
+	codeLost    = 9
 )
 
 // decode answers the acts.
@@ -88,12 +88,14 @@ func (b *batch) decodeWhole(r *reader, got *answer) error {
 			if err := r.decisions(it.act, at); err != nil {
 				return err
 			}
-		case code == codeMoved:
-			var err error
-			if it.moved, err = r.taken(); err != nil {
-				return err
+			if it.part == nil || it.part.whole == nil {
+				acts.FillRest(it.act)
 			}
-			it.act.Err = errMoved
+		case code == codeLost:
+			it.act.Err = fmt.Errorf("weir: %v: %w", it.act.Kind, weir.ErrUnknownID)
+			if it.part != nil {
+				it.part.lost = true
+			}
 		case code < codeOutside:
 			it.act.Err = fmt.Errorf("weir: %v: %w", it.act.Kind, weir.IDError(code))
 		default:
@@ -134,10 +136,8 @@ func (r *reader) decisions(a *weir.Act, at int64) error {
 }
 
 // mayBeLeftOut reports whether the script may leave the i-th charge of an act alone: another
-// alternative was granted, now or by the take that the act is about.
-func mayBeLeftOut(a *weir.Act, i int) bool {
-	return acts.Optional(a, i) || a.Kind != acts.KindTake && a.ID != ""
-}
+// alternative was granted, or the take that the act repeats or is about had no such charge.
+func mayBeLeftOut(a *weir.Act, i int) bool { return acts.Optional(a, i) || a.ID != "" }
 
 // possible rejects a decision that the script never makes: the reply belongs to another
 // call, or was changed in transit.

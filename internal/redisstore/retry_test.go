@@ -101,11 +101,11 @@ func (s *siege) deals() []*deal {
 		}
 		charge := weir.Charge{Key: keyOf(b, algorithm), Limit: limits[keyOf(b, algorithm)], Cost: cost}
 		d := &deal{take: storetest.NewAct(charge)}
-		d.take.ID = fmt.Sprint("call ", i)
+		d.take.ID, d.take.Scope.Owner = fmt.Sprint("call ", i), d.take.Charges[0].Key
 		if b == closed {
 			charge.Cost = rng.Int64N(cost + 1)
 			d.closing = storetest.NewAct(charge)
-			d.closing.ID = d.take.ID
+			d.closing.ID, d.closing.Scope = d.take.ID, d.take.Scope
 			d.closing.Kind = acts.KindRefund + weir.Kind(rng.IntN(3))
 			if d.closing.Kind == acts.KindSettle {
 				d.closing.Charges[0].Cost = settlement(rng, algorithm, cost)

@@ -22,7 +22,7 @@ func TestRunsAreOneOperation(t *testing.T) {
 		return storetest.NewAct(weir.Charge{Key: key, Limit: limit, Cost: cost})
 	}
 	other := take("a", 1)
-	other.ID = "id"
+	other.ID, other.Scope.Owner = "id", other.Charges[0].Key
 	kept := take("a", 1)
 	kept.Charges[0].Keep = 1
 	refusals := storetest.NewAct(weir.Charge{Key: "a", Limit: charges, Cost: 1})
@@ -70,7 +70,7 @@ func TestBatchesAreBounded(t *testing.T) {
 		for i := range 5000 {
 			a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("key ", i%c.keys), Limit: c.limit, Cost: int64(1 + i%c.cost)})
 			if c.ids {
-				a.ID = fmt.Sprint("id ", i)
+				a.ID, a.Scope.Owner = fmt.Sprint("id ", i), a.Charges[0].Key
 			}
 			acts = append(acts, a)
 		}

@@ -70,7 +70,7 @@ func BenchmarkScript(b *testing.B) {
 	}
 	run("gcra, three limits", 1, redisstore.Packed(storetest.NewAct(three...))...)
 	repeated := storetest.NewAct(three...)
-	repeated.ID = "id"
+	repeated.ID, repeated.Scope.Owner = "id", repeated.Charges[0].Key
 	run("gcra, three limits, repeated", 1, redisstore.Packed(repeated)...)
 	full := weir.PerDay(1).MustCompile()
 	for name, first := range map[string]*weir.Limit{"first": large(0), "second": full} {

@@ -29,7 +29,7 @@ func lifetimes(client *redis.Client, prefix string, stores ...*redisstore.Store)
 		a := storetest.NewAct(weir.Charge{Key: fmt.Sprint(i), Limit: limit, Cost: 1 + rng.Int64N(limit.Capacity()+2)})
 		for n, store := range stores {
 			if limit.Algorithm == weir.Concurrency {
-				a.ID, a.Charges[0].Cost = fmt.Sprint("holder ", n), 1
+				a.ID, a.Scope.Owner, a.Charges[0].Cost = fmt.Sprint("holder ", n), a.Charges[0].Key, 1
 			}
 			if store.Take(ctx, []*weir.Act{a}); a.Err != nil {
 				return a.Err
@@ -67,7 +67,7 @@ func recordLifetimes(client *redis.Client, store *redisstore.Store) error {
 			longest := acts.IDLife
 			for _, kind := range []weir.Kind{acts.KindTake, acts.KindRenew, acts.KindRelease} {
 				a := storetest.NewAct(charge)
-				a.Kind, a.ID = kind, fmt.Sprint("id ", i, " of ", id)
+				a.Kind, a.ID, a.Scope.Owner = kind, fmt.Sprint("id ", i, " of ", id), a.Charges[0].Key
 				switch kind {
 				case acts.KindTake:
 					a.Hold = hold / 2
@@ -111,7 +111,7 @@ func TestEveryRecordIsForgottenInTime(t *testing.T) {
 		"lost on records":       {"call('SET', key, ext, 'PX', used)", "call('SET', key, ext)"},
 		"lost on sets":          {"call('PEXPIRE', key, lifetime(last - now))", ""},
 		"the limit's on sets":   {"lifetime(last - now)", "lifetime(q)"},
-		"renewals do not count": {"if known and code == 0 then", "if known and code == 0 and kind < 4 then"},
+		"renewals do not count": {"if r and code == 0 then", "if r and code == 0 and kind < 4 then"},
 	} {
 		mutant, err := redisstore.NewMutated(client, redisstore.Options{Prefix: strings.ReplaceAll(name, " ", "") + ":"}, change[0], change[1])
 		if err != nil {
@@ -174,7 +174,7 @@ func TestHealsALostTTL(t *testing.T) {
 		for i := range 2 {
 			a := storetest.NewAct(charge)
 			if charge.Limit.Algorithm == weir.Concurrency {
-				a.ID = fmt.Sprint("holder ", i)
+				a.ID, a.Scope.Owner = fmt.Sprint("holder ", i), a.Charges[0].Key
 			}
 			if store.Take(ctx, []*weir.Act{a}); !a.Allowed() {
 				t.Fatalf("%v: %+v %v", charge.Limit, a.Decisions, a.Err)

@@ -118,6 +118,9 @@ func (b *batch) packAct(it *item) {
 			b.packet = appendOutcome(b.packet, &a.Decisions[i], granted, acts.Optional(a, i))
 		}
 	}
+	if it.record > 0 {
+		b.packLines(a)
+	}
 	if keeps(a) {
 		for i := range a.Charges {
 			keep := a.Charges[i].Keep
@@ -135,6 +138,22 @@ func (b *batch) packAct(it *item) {
 	}
 	for i := range a.Charges {
 		b.packet = append(b.packet, a.Charges[i].Alt)
+	}
+}
+
+// packLines packs the names of an act's charges as lines of a record: a keyed hash of the key,
+// and the number of earlier charges of that key.
+func (b *batch) packLines(a *weir.Act) {
+	n := b.keys.namer
+	for i := range a.Charges {
+		k := b.keys.find(&a.Charges[i])
+		line := siphash.Hash(n.k0, n.k1, []byte(b.keys.all[k].name))
+		for j := range i {
+			if b.keys.find(&a.Charges[j]) == k {
+				line++
+			}
+		}
+		b.packet = binary.BigEndian.AppendUint64(b.packet, line)
 	}
 }
 
@@ -206,10 +225,6 @@ type identity struct {
 	high, low uint64
 	// content is a fingerprint of the act's content.
 	content uint64
-	// layout and charges say which charges the act has, if its ID belongs to a scope. Only
-	// acts that may begin a record have charges.
-	layout  uint64
-	charges []byte
 	// life is how long it is remembered, refusedLife how long if the act is refused.
 	life, refusedLife time.Duration
 }
@@ -217,9 +232,6 @@ type identity struct {
 func (n keyer) identify(a *weir.Act, id string) identity {
 	i := identity{content: acts.Content(a)}
 	i.high, i.low = siphash.Hash128(n.k0, n.k1, append(acts.AppendOwner(make([]byte, 0, 128), a), id...))
-	if a.Scope.Owner != "" {
-		i.list(n, a)
-	}
 	i.life, i.refusedLife = acts.Lives(a)
 	return i
 }
@@ -241,7 +253,7 @@ func (it *item) appendAct(p []byte) []byte {
 	if a.Immediate {
 		flags |= flagImmediate
 	}
-	if it.part != nil && (it.part.byStore || it.part.elsewhere && a.Kind == acts.KindTake) || it.repeats {
+	if it.part != nil && (it.part.byStore || it.part.elsewhere && a.Kind == acts.KindTake) {
 		flags |= flagElsewhere
 	}
 	if keeps(a) {
@@ -262,9 +274,7 @@ func (it *item) appendAct(p []byte) []byte {
 	p = binary.BigEndian.AppendUint64(p, it.content)
 	p = binary.BigEndian.AppendUint64(p, it.high)
 	p = binary.BigEndian.AppendUint64(p, it.low)
-	p = binary.BigEndian.AppendUint64(p, it.layout)
-	p = binary.BigEndian.AppendUint64(p, a.Asking)
-	return append(append16(p, len(it.charges)), it.charges...)
+	return binary.BigEndian.AppendUint64(p, a.Attempt)
 }
 
 func appendCharge(p []byte, kind weir.Kind, c *weir.Charge, key int) []byte {

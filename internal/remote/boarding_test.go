@@ -130,7 +130,7 @@ func amongLocalDecisions(t *testing.T, o remote.Options, silence time.Duration, 
 							cost := 1 + rand.Int64N(most)
 							a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("room ", room), Limit: limit, Cost: cost})
 							if ids {
-								a.ID, a.NewID = crand.Text(), true
+								a.ID, a.NewID, a.Scope.Owner = crand.Text(), true, a.Charges[0].Key
 							}
 							if taker.Take(t.Context(), []*weir.Act{a}); a.Err != nil && !ids {
 								t.Error(a.Err)

@@ -54,10 +54,10 @@ func (c *cluster) Take(ctx context.Context, all []*weir.Act) {
 func (c *cluster) several(ctx context.Context, a *weir.Act, nodes []string) {
 	whole := *a
 	if takes := a.Kind == acts.KindTake; takes && a.ID == "" {
-		whole.ID = "taken " + strconv.FormatUint(c.taken.Add(1), 10)
+		whole.Scope.Owner, whole.ID = "cluster", "taken "+strconv.FormatUint(c.taken.Add(1), 10)
 	}
-	if a.Kind == acts.KindTake && whole.Asking == 0 {
-		whole.Asking = c.taken.Add(1)
+	if a.Kind == acts.KindTake && whole.Attempt == 0 {
+		whole.Attempt = c.taken.Add(1)
 	}
 	a.Err = nil
 	clearUnlessAmended(a)

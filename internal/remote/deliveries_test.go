@@ -45,7 +45,7 @@ func TestEndsAreDelivered(t *testing.T) {
 				}
 				end := func(ctx context.Context, kind weir.Kind) error {
 					a := storetest.NewAct(charge(4))
-					a.Kind, a.ID = kind, "id"
+					a.Kind, a.ID, a.Scope.Owner = kind, "id", a.Charges[0].Key
 					taker.Take(ctx, []*weir.Act{a})
 					return a.Err
 				}

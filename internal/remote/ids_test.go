@@ -24,7 +24,7 @@ import (
 // about does something to an id.
 func about(taker weir.Taker, kind weir.Kind, id string, c weir.Charge) *weir.Act {
 	a := storetest.NewAct(c)
-	a.Kind, a.ID = kind, id
+	a.Kind, a.ID, a.Scope.Owner = kind, id, a.Charges[0].Key
 	taker.Take(context.Background(), []*weir.Act{a})
 	return a
 }
@@ -105,8 +105,8 @@ func TestReloadInAnOutage(t *testing.T) {
 		for _, key := range keys {
 			a.Charges = append(a.Charges, weir.Charge{Key: key, HashTag: "tag", Limit: limit, Cost: cost})
 		}
-		a.Kind, a.ID, a.Decisions = kind, "id", make([]weir.Decision, len(keys))
-		a.Scope = algo.Scope{Owner: "caller", Asks: fmt.Sprint(cost), Cost: cost}
+		a.Kind, a.ID, a.Decisions, a.Scope.Owner = kind, "id", make([]weir.Decision, len(keys)), a.Charges[0].Key
+		a.Scope = algo.Scope{Owner: "caller", Asks: fmt.Sprint(cost)}
 		taker.Take(context.Background(), []*weir.Act{a})
 		return a
 	}
@@ -122,7 +122,7 @@ func TestReloadInAnOutage(t *testing.T) {
 	}
 	store.fail(nil)
 	testserver.Eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
-	for key, want := range map[string]int64{"old": 5, "kept": 5, "new": 0} {
+	for key, want := range map[string]int64{"old": 20, "kept": 5, "new": 0} {
 		a := take(store, weir.Charge{Key: key, HashTag: "tag", Limit: limit})
 		if n := limit.Capacity() - a.Decisions[0].Remaining; n != want {
 			t.Errorf("%d of %s are charged, want %d", n, key, want)
@@ -376,7 +376,7 @@ func acrossInstances(t *testing.T, beats bool, policy remote.Policy) {
 		slot, unit := weir.Charge{Key: fmt.Sprint("room", i), Limit: room, Cost: 1}, weir.Charge{Key: fmt.Sprint("units", i), Limit: units, Cost: 1}
 		act := func(kind weir.Kind, at weir.Taker) *weir.Act {
 			own := storetest.NewAct(slot, unit)
-			own.Kind, own.ID, own.NewID = kind, "id", i%2 == 1
+			own.Kind, own.ID, own.NewID, own.Scope.Owner = kind, "id", i%2 == 1, own.Charges[0].Key
 			at.Take(t.Context(), []*weir.Act{own})
 			return own
 		}

@@ -152,7 +152,7 @@ func settles(t *testing.T, algorithm weir.Algorithm, id string, told telling, th
 	limit := l.MustCompile()
 	if there.before > 0 {
 		others := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: there.before})
-		others.ID, others.MaxWait = "others", wait
+		others.ID, others.MaxWait, others.Scope.Owner = "others", wait, others.Charges[0].Key
 		if store.Take(t.Context(), []*weir.Act{others}); others.Err != nil || !others.Allowed() {
 			t.Fatal(others.Decisions, others.Err)
 		}
@@ -160,7 +160,7 @@ func settles(t *testing.T, algorithm weir.Algorithm, id string, told telling, th
 	a := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: cost})
 	a.MaxWait = wait
 	if id != "no id" {
-		a.ID, a.NewID = "id", id == "an id of the server's"
+		a.ID, a.NewID, a.Scope.Owner = "id", id == "an id of the server's", a.Charges[0].Key
 	}
 	store.hold()
 	taker.Take(t.Context(), []*weir.Act{a})

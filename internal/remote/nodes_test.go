@@ -204,7 +204,7 @@ func takeID(r weir.Taker, id string, limit *weir.Limit, keys ...string) (*weir.A
 		a.Charges = append(a.Charges, weir.Charge{Key: key, Limit: limit, Cost: 1})
 	}
 	a.Decisions = make([]weir.Decision, len(keys))
-	a.ID, a.NewID = id, id != ""
+	a.ID, a.NewID, a.Scope.Owner = id, id != "", a.Charges[0].Key
 	began := time.Now()
 	r.Take(context.Background(), []*weir.Act{a})
 	return a, time.Since(began)
@@ -235,7 +235,7 @@ func TestOneNodeOut(t *testing.T) {
 		}
 		// The take over both can be ended: here, and at the node that is reachable.
 		end := storetest.NewAct(weir.Charge{Key: "a", Limit: many}, weir.Charge{Key: "b", Limit: many})
-		end.Kind, end.ID = acts.KindRelease, "id"
+		end.Kind, end.ID, end.Scope.Owner = acts.KindRelease, "id", end.Charges[0].Key
 		if r.Take(t.Context(), []*weir.Act{end}); end.Err != nil {
 			t.Errorf("released: %v", end.Err)
 		}
@@ -482,7 +482,7 @@ func TestWithdrawalsOfADeadNode(t *testing.T) {
 		var all []*weir.Act
 		for i := range 1000 {
 			a := storetest.NewAct(weir.Charge{Key: "a", Limit: manySlots, Cost: 1})
-			a.ID, a.NewID = fmt.Sprint("id", i), true
+			a.ID, a.NewID, a.Scope.Owner = fmt.Sprint("id", i), true, a.Charges[0].Key
 			all = append(all, a)
 		}
 		r.Take(t.Context(), all)
@@ -561,7 +561,7 @@ func TestExpiredWithdrawals(t *testing.T) {
 				c = weir.Charge{Key: "along", Limit: long, Cost: 1}
 			}
 			a := storetest.NewAct(c)
-			a.ID, a.NewID = fmt.Sprint("id", i), true
+			a.ID, a.NewID, a.Scope.Owner = fmt.Sprint("id", i), true, a.Charges[0].Key
 			all = append(all, a)
 		}
 		r.Take(t.Context(), all)

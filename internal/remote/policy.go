@@ -100,10 +100,10 @@ func (r *Remote) decideAbout(at *location, a *weir.Act, g *grant, reason error) 
 		a.Err = reason
 		return
 	}
-	number := a.Asking
-	a.Asking = g.take.Asking
+	number := a.Attempt
+	a.Attempt = g.take.Attempt
 	r.decideLocally(at, a)
-	a.Asking = number
+	a.Attempt = number
 	r.counts.local.Add(1)
 	if a.Err != nil || a.Kind == acts.KindTake {
 		return
@@ -461,7 +461,7 @@ func (r *Remote) split(part *localPart, at *location, a *weir.Act) {
 	part.act, part.indices = *a, part.indices[:0]
 	part.act.Err = nil
 	if a.ID != "" {
-		part.act.ID, part.act.Asking = localID(a.Asking), 0
+		part.act.ID, part.act.Attempt = localID(a.Attempt), 0
 	}
 	whole := a.Alternatives() && r.strictest(a) == Local
 	for i := range a.Charges {

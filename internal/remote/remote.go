@@ -224,8 +224,8 @@ func (r *Remote) undecided(ctx, bounded context.Context, all []*weir.Act, mayAsk
 // these takes.
 func number(all []*weir.Act) (numbered []*weir.Act) {
 	for _, a := range all {
-		if takesID(a) && a.Asking == 0 {
-			a.Asking = rand.Uint64() | 1
+		if takesID(a) && a.Attempt == 0 {
+			a.Attempt = rand.Uint64() | 1
 			numbered = append(numbered, a)
 		}
 	}
@@ -235,7 +235,7 @@ func number(all []*weir.Act) (numbered []*weir.Act) {
 // unnumber takes the numbers back: the acts are their caller's, who may send them again.
 func unnumber(numbered []*weir.Act) {
 	for _, a := range numbered {
-		a.Asking = 0
+		a.Attempt = 0
 	}
 }
 

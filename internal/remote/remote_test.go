@@ -410,7 +410,7 @@ func TestShare(t *testing.T) {
 		limit, granted := c.limit.MustCompile(), 0
 		for i := range 200 {
 			a := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: 1})
-			a.ID = fmt.Sprint(i)
+			a.ID, a.Scope.Owner = fmt.Sprint(i), a.Charges[0].Key
 			if taker.Take(context.Background(), []*weir.Act{a}); a.Allowed() {
 				granted++
 			}
@@ -537,7 +537,7 @@ func TestAlternatives(t *testing.T) {
 	openUp(t, taker, store, weir.ErrNotApplied)
 	want(take(taker, alternatives("l1", "l2")...), weir.Granted, weir.NotEvaluated)
 	second := storetest.NewAct(alternatives("l1", "l2")...)
-	second.ID = "second"
+	second.ID, second.Scope.Owner = "second", second.Charges[0].Key
 	taker.Take(t.Context(), []*weir.Act{second})
 	want(second, weir.NotEvaluated, weir.Granted)
 	want(take(taker, alternatives("l1", "l2")...), weir.Refused, weir.Refused)
@@ -548,7 +548,7 @@ func TestAlternatives(t *testing.T) {
 		t.Errorf("one alternative is to be refused: %v", a.Decisions)
 	}
 	settle := storetest.NewAct(alternatives("l1", "l2")...)
-	settle.Kind, settle.ID = acts.KindSettle, "second"
+	settle.Kind, settle.ID, settle.Scope.Owner = acts.KindSettle, "second", settle.Charges[0].Key
 	settle.Charges[0].Cost, settle.Charges[1].Cost = 2, 2
 	taker.Take(t.Context(), []*weir.Act{settle})
 	want(settle, weir.NotEvaluated, weir.Granted)
@@ -581,7 +581,7 @@ func TestSettlingSurvivesAPanic(t *testing.T) {
 	limit := weir.PerDay(100).MustCompile()
 	store.fail(weir.ErrNotApplied)
 	a := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: 7})
-	a.ID = "one"
+	a.ID, a.Scope.Owner = "one", a.Charges[0].Key
 	if taker.Take(t.Context(), []*weir.Act{a}); !a.Allowed() {
 		t.Fatalf("%+v, %v", a.Decisions, a.Err)
 	}

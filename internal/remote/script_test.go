@@ -97,8 +97,8 @@ func (s *script) verbose() bool { return *trace }
 
 func describe(a *weir.Act) string {
 	text := fmt.Sprint(a.Kind, " ", a.ID)
-	if a.Asking != 0 {
-		text += fmt.Sprintf("#%d", a.Asking%1000)
+	if a.Attempt != 0 {
+		text += fmt.Sprintf("#%d", a.Attempt%1000)
 	}
 	for i := range a.Charges {
 		text += fmt.Sprintf(" %s %d -> %v %d %v", a.Charges[i].Key, a.Charges[i].Cost, a.Decisions[i].Outcome, a.Decisions[i].Granted, a.Decisions[i].Source)
@@ -455,7 +455,7 @@ func (s *script) caller() (context.Context, context.CancelFunc) {
 
 func (s *script) do(at int, kind weir.Kind, u *stub, cost int64) *weir.Act {
 	a := u.act(cost)
-	a.Kind, a.ID, a.NewID = kind, u.id, u.ours && kind == acts.KindTake
+	a.Kind, a.ID, a.NewID, a.Scope.Owner = kind, u.id, u.ours && kind == acts.KindTake, a.Charges[0].Key
 	ctx, cancel := context.Background(), context.CancelFunc(func() {})
 	if kind == acts.KindTake {
 		ctx, cancel = s.caller()
@@ -464,7 +464,7 @@ func (s *script) do(at int, kind weir.Kind, u *stub, cost int64) *weir.Act {
 	served := s.whileCalm(at, a)
 	s.fleet[at].Take(ctx, []*weir.Act{a})
 	served(ctx)
-	if a.Asking != 0 {
+	if a.Attempt != 0 {
 		s.fault("%s: the number of an asking was left in its caller's act", describe(a))
 	}
 	s.happened(a, "told at %d: %s", at, describe(a))
@@ -488,7 +488,7 @@ func (u *stub) act(cost int64) *weir.Act {
 		a.Charges = append(a.Charges, c)
 	}
 	a.Decisions = make([]weir.Decision, len(a.Charges))
-	a.ID = u.id
+	a.ID, a.Scope.Owner = u.id, a.Charges[0].Key
 	return a
 }
 
@@ -740,7 +740,7 @@ func (s *script) serves() (faults []string) {
 	for _, u := range s.tickets {
 		if u.charge.Limit == s.room {
 			a := storetest.NewAct(u.charge)
-			a.Kind, a.ID, a.Charges[0].Cost = acts.KindRelease, u.id, 0
+			a.Kind, a.ID, a.Charges[0].Cost, a.Scope.Owner = acts.KindRelease, u.id, 0, a.Charges[0].Key
 			s.store.Take(context.Background(), []*weir.Act{a})
 		}
 	}
@@ -748,13 +748,13 @@ func (s *script) serves() (faults []string) {
 	for at, r := range s.fleet {
 		take := func(id string) *weir.Act {
 			a := storetest.NewAct(weir.Charge{Key: "a:room", Limit: s.room, Cost: 1})
-			a.ID = id
+			a.ID, a.Scope.Owner = id, a.Charges[0].Key
 			r.Take(context.Background(), []*weir.Act{a})
 			return a
 		}
 		end := func(id string) *weir.Act {
 			a := storetest.NewAct(weir.Charge{Key: "a:room", Limit: s.room})
-			a.Kind, a.ID = acts.KindRelease, id
+			a.Kind, a.ID, a.Scope.Owner = acts.KindRelease, id, a.Charges[0].Key
 			r.Take(context.Background(), []*weir.Act{a})
 			return a
 		}

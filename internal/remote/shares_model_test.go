@@ -64,7 +64,7 @@ func (s sharedBudgets) Check(takes int) error {
 // inOneAct lets a taker decide the charges of a class in one act, as [weir.Limiter] does.
 func inOneAct(taker weir.Taker, id string, charges []weir.Charge) []*weir.Act {
 	a := storetest.NewAct(charges...)
-	a.ID = id
+	a.ID, a.Scope.Owner = id, a.Charges[0].Key
 	taker.Take(context.Background(), []*weir.Act{a})
 	return []*weir.Act{a}
 }
@@ -168,7 +168,7 @@ func (p *sharing) settle() {
 	take, at := p.held[i].take, p.held[i].at
 	p.held = slices.Delete(p.held, i, i+1)
 	a := storetest.NewAct(slices.Clone(take.Charges)...)
-	a.ID = take.ID
+	a.ID, a.Scope.Owner = take.ID, a.Charges[0].Key
 	if a.Kind = acts.KindRelease; p.rng.IntN(2) == 0 {
 		a.Kind = acts.KindSettle
 		left := p.rng.Int64N(a.Charges[0].Cost + 1)

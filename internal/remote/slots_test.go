@@ -97,7 +97,7 @@ func TestSlotsThatTheStoreHasRecorded(t *testing.T) {
 		granted := func(n int) (granted int) {
 			for range n {
 				a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("room ", room), Limit: limit, Cost: 1})
-				a.ID, a.NewID = rand.Text(), true
+				a.ID, a.NewID, a.Scope.Owner = rand.Text(), true, a.Charges[0].Key
 				if taker.Take(t.Context(), []*weir.Act{a}); a.Allowed() {
 					granted++
 				}

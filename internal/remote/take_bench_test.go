@@ -69,7 +69,7 @@ func BenchmarkNamed(b *testing.B) {
 				work.Go(func() {
 					a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("k", c), Limit: limit, Cost: 1})
 					for i := range b.N / callers {
-						a.ID = fmt.Sprint(b.N, c, i)
+						a.ID, a.Scope.Owner = fmt.Sprint(b.N, c, i), a.Charges[0].Key
 						taker.Take(context.Background(), []*weir.Act{a})
 					}
 				})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 )
 
@@ -26,6 +27,8 @@ var cases = append(textCases(), []testCase{
 	{"what is outside the contract is an error and charges nothing", badInput},
 	{"windows of too many buckets are an error", manyBuckets},
 	{"alternatives that cannot be decided are an error", badAlternatives},
+	{"many attempts are all withdrawn, in any order", manyAttempts},
+	{"a take has so many attempts and no more", busy},
 }...)
 
 // limits is one limit of 10 per 10 s for each algorithm.
@@ -46,7 +49,7 @@ func stampede(b *bench) {
 				for j := range 4 {
 					a := NewAct(weir.Charge{Key: "stampede", Limit: l, Cost: 1})
 					if holds(a) {
-						a.ID = fmt.Sprint("holder ", i, " ", j)
+						a.ID, a.Scope.Owner = fmt.Sprint("holder ", i, " ", j), a.Charges[0].Key
 					}
 					b.taker.Take(context.Background(), []*weir.Act{a})
 					if a.Err != nil {
@@ -64,19 +67,65 @@ func stampede(b *bench) {
 	}
 }
 
+// manyAttempts withdraws as many attempts as may stand: after they arrived, and before.
+func manyAttempts(b *bench) {
+	room := weir.Limit{Algorithm: weir.Concurrency, Count: 3, Period: time.Hour}.MustCompile()
+	for _, kinds := range [][]weir.Kind{{acts.KindTake, acts.KindWithdraw}, {acts.KindWithdraw, acts.KindTake}} {
+		key := fmt.Sprint("first ", kinds[0])
+		for _, kind := range kinds {
+			for i := range acts.MaxAttempts {
+				a := attempt(kind, key, room, uint64(i+1))
+				b.taker.Take(context.Background(), []*weir.Act{a})
+				if a.Err != nil && !errors.Is(a.Err, weir.ErrReleased) {
+					b.Fatal(a.Err)
+				}
+			}
+		}
+		if left := b.charge(key, room, 0).Remaining; left != 3 {
+			b.Errorf("%s: %d of 3 slots are free", key, left)
+		}
+	}
+}
+
+// busy repeats a take too often. A renewal says that its caller knows the answer.
+func busy(b *bench) {
+	limit := weir.PerHour(10).MustCompile()
+	for i := range acts.MaxAttempts {
+		b.take(attempt(acts.KindTake, "busy", limit, uint64(i+1)))
+	}
+	again, known := attempt(acts.KindTake, "busy", limit, 1000), attempt(acts.KindTake, "busy", limit, 7)
+	b.taker.Take(context.Background(), []*weir.Act{again, known})
+	if !errors.Is(again.Err, weir.ErrBusyID) || !known.Allowed() {
+		b.Errorf("one attempt more: %v; one of the others: %v", again.Err, known.Err)
+	}
+	renewal := attempt(acts.KindRenew, "busy", limit, 0)
+	again = attempt(acts.KindTake, "busy", limit, 1001)
+	b.take(renewal)
+	if b.take(again); !again.Allowed() || b.charge("busy", limit, 0).Remaining != 9 {
+		b.Errorf("after a renewal: %+v", again.Decisions)
+	}
+}
+
+// attempt is an act about the take with an ID of the key's.
+func attempt(kind weir.Kind, key string, limit *weir.Limit, number uint64) *weir.Act {
+	a := NewAct(weir.Charge{Key: key, Limit: limit, Cost: 1})
+	a.Kind, a.ID, a.Scope.Owner, a.Attempt = kind, "id", key, number
+	return a
+}
+
 func actByAct(b *bench) {
 	for _, l := range limits() {
 		if algo.TraitsOf(l.Algorithm).HoldsSlots {
 			continue
 		}
-		var acts []*weir.Act
+		var all []*weir.Act
 		for _, cost := range []int64{6, 6, 3, 2, 1, 1} {
-			acts = append(acts, NewAct(weir.Charge{Key: "acts", Limit: l, Cost: cost}))
+			all = append(all, NewAct(weir.Charge{Key: "acts", Limit: l, Cost: cost}))
 		}
-		b.take(acts...)
+		b.take(all...)
 		for i, want := range []bool{true, false, true, false, true, false} {
-			if acts[i].Allowed() != want {
-				b.Errorf("%v, act %d: %+v", l, i, acts[i].Decisions[0])
+			if all[i].Allowed() != want {
+				b.Errorf("%v, act %d: %+v", l, i, all[i].Decisions[0])
 			}
 		}
 	}

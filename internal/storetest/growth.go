@@ -22,7 +22,7 @@ func RefuseAll(taker weir.Taker, acts int, ids bool, size func() string) error {
 		limit := weir.Limit{Algorithm: weir.Algorithm(id), Count: 1, Period: time.Hour}.MustCompile()
 		spent = append(spent, weir.Charge{Key: fmt.Sprint("spent ", limit.Algorithm), Limit: limit, Cost: 1})
 		a := NewAct(spent[id])
-		a.ID = fmt.Sprint("holder of ", id)
+		a.ID, a.Scope.Owner = fmt.Sprint("holder of ", id), a.Charges[0].Key
 		if taker.Take(context.Background(), []*weir.Act{a}); !a.Allowed() {
 			return fmt.Errorf("%v: %+v, %v", limit, a.Decisions, a.Err)
 		}
@@ -56,7 +56,7 @@ func refused(rng *rand.Rand, spent []weir.Charge, i int) *weir.Act {
 	}
 	rng.Shuffle(len(charges), func(i, j int) { charges[i], charges[j] = charges[j], charges[i] })
 	a := NewAct(charges...)
-	a.ID = fmt.Sprint("id ", i)
+	a.ID, a.Scope.Owner = fmt.Sprint("id ", i), a.Charges[0].Key
 	if !holds(a) && rng.IntN(3) == 0 {
 		for i := range charges {
 			charges[i].UpTo = 3

@@ -67,7 +67,7 @@ func (h *history) first() []*weir.Act {
 			}
 			a := NewAct(c)
 			if algo.TraitsOf(limit.Algorithm).HoldsSlots {
-				a.ID = h.newID()
+				a.ID, a.Scope.Owner = h.newID(), "owner"
 			}
 			acts = append(acts, a)
 		}
@@ -154,7 +154,7 @@ func (h *history) note(a *weir.Act) {
 		// A mark may be left.
 		l, span := h.life(a), time.Minute
 		if unknown {
-			span = acts.EndedLife
+			span = acts.EarlyEndLife
 		}
 		l.born, l.span = min(l.born, h.Clock.Micros()), min(l.span, span.Microseconds())
 	}
@@ -345,9 +345,10 @@ func (h *history) take() *weir.Act {
 	}
 	if holds || h.rng.IntN(4) == 0 {
 		a.ID, a.NewID, a.Hold = h.newID(), h.rng.IntN(4) == 0, time.Duration(h.rng.IntN(3))*time.Minute
-		a.Asking = uint64(h.rng.IntN(4))
+		a.Attempt = uint64(h.rng.IntN(4))
+		a.Scope.Owner = "owner"
 		if h.rng.IntN(3) == 0 {
-			a.Scope = algo.Scope{Owner: "owner", Asks: "a take"}
+			a.Scope.Asks = "a take"
 		}
 	}
 	a.Immediate = h.rng.IntN(5) == 0
@@ -435,28 +436,27 @@ func (h *history) repeat() *weir.Act {
 		if last.Key = "key 0"; last.HashTag != "" {
 			last.Key = "alt 0"
 		}
-		if h.life(a).over || h.Listed && a.Scope.Owner != "" {
-			// Under these keys it is another id, which one of the two has forgotten.
+		if h.Listed {
 			last.Key = key
 		}
 	case 2:
 		a.Immediate = !a.Immediate
 	case 3:
-		if a.Scope.Owner != "" {
+		if a.Scope.Asks != "" {
 			a.Scope.Asks += "!"
 		}
 	default:
 		h.reload(a)
 	}
 	if a.Kind == acts.KindTake {
-		a.Asking = uint64(h.rng.IntN(12))
+		a.Attempt = uint64(h.rng.IntN(12))
 	}
 	return a
 }
 
 // reload changes the list of limits of an act whose ID has a scope, now and then.
 func (h *history) reload(a *weir.Act) {
-	if h.Listed || a.Scope.Owner == "" || a.Kind == acts.KindAmend || a.Kind == acts.KindWithdraw || h.rng.IntN(2) == 0 {
+	if h.Listed || a.Scope.Asks == "" || a.Kind == acts.KindAmend || a.Kind == acts.KindWithdraw || h.rng.IntN(2) == 0 {
 		return
 	}
 	i := h.rng.IntN(len(a.Charges))
@@ -480,7 +480,7 @@ func (h *history) amend() *weir.Act {
 	} else {
 		take = h.take()
 		if take.ID == "" {
-			take.ID = h.newID()
+			take.ID, take.Scope.Owner = h.newID(), "owner"
 		}
 		h.named = append(h.named, named{take: take, last: take})
 	}
@@ -508,12 +508,12 @@ func (h *history) withdraw() *weir.Act {
 	} else {
 		take = h.take()
 		if take.ID == "" {
-			take.ID = h.newID()
+			take.ID, take.Scope.Owner = h.newID(), "owner"
 		}
 		h.named = append(h.named, named{take: take, last: take})
 	}
 	a := h.about(take)
-	a.Kind, a.Asking, a.Decisions = acts.KindWithdraw, uint64(1+h.rng.IntN(3)), make([]weir.Decision, len(a.Charges))
+	a.Kind, a.Attempt, a.Decisions = acts.KindWithdraw, uint64(1+h.rng.IntN(3)), make([]weir.Decision, len(a.Charges))
 	return a
 }
 
@@ -521,7 +521,7 @@ func (h *history) withdraw() *weir.Act {
 func (h *history) end() *weir.Act {
 	take := h.take()
 	if take.ID == "" {
-		take.ID = h.newID()
+		take.ID, take.Scope.Owner = h.newID(), "owner"
 	}
 	h.named = append(h.named, named{take: take, last: take})
 	return h.closingOf(&h.named[len(h.named)-1])
@@ -573,9 +573,8 @@ func (h *history) closingOf(n *named) *weir.Act {
 			c.Cost = h.rng.Int64N(n.take.Decisions[i].Granted + 2 + int64(h.rng.IntN(4)))
 		}
 	}
-	if a.Scope.Owner != "" {
+	if a.Scope.Asks != "" {
 		a.Scope.Asks = fmt.Sprint(a.Kind, h.rng.IntN(20))
-		a.Scope.Cost = h.rng.Int64N(4)
 	}
 	if h.reload(a); h.rng.IntN(20) == 0 {
 		a.ID = "nobody's"

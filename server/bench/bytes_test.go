@@ -104,7 +104,7 @@ func fill(b *testing.B, store weir.Taker, limit *weir.Limit, word string, keys, 
 				Decisions: make([]weir.Decision, 1),
 			}
 			if limit.Algorithm == weir.Concurrency {
-				a.ID = fmt.Sprint(word, i)
+				a.ID, a.Scope.Owner = fmt.Sprint(word, i), word
 			}
 			acts = append(acts, a)
 		}

@@ -225,7 +225,7 @@ func TestKeep(t *testing.T) {
 			reset.Kind = acts.KindReset
 			store.Take(t.Context(), []*weir.Act{reset})
 			larger := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: 2, Keep: 8})
-			larger.ID = "larger"
+			larger.ID, larger.Scope.Owner = "larger", larger.Charges[0].Key
 			cache.Take(t.Context(), []*weir.Act{larger})
 			if known(batch) {
 				t.Error("still refused after a larger grant")
@@ -247,7 +247,7 @@ func TestGivenBackIsForgotten(t *testing.T) {
 			t.Parallel()
 			cache, _, _ := open(denycache.Options{})
 			held := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: 9})
-			held.ID, held.Hold = "hold", time.Minute
+			held.ID, held.Hold, held.Scope.Owner = "hold", time.Minute, held.Charges[0].Key
 			cache.Take(t.Context(), []*weir.Act{held})
 			charge := weir.Charge{Key: "k", Limit: limit, Cost: 4}
 			take(cache, charge)
@@ -255,7 +255,7 @@ func TestGivenBackIsForgotten(t *testing.T) {
 				t.Fatalf("not known: %+v", a.Decisions)
 			}
 			back := storetest.NewAct(weir.Charge{Key: "k", Limit: limit})
-			back.Kind, back.ID = kind, "hold"
+			back.Kind, back.ID, back.Scope.Owner = kind, "hold", back.Charges[0].Key
 			change(back)
 			cache.Take(t.Context(), []*weir.Act{back})
 			if back.Err != nil {

@@ -82,34 +82,46 @@ func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
 		l.next.Take(ctx, acts)
 		return
 	}
-	passed := acts            // a copy once an act is moved
-	var elsewhere []*weir.Act // acts whose IDs may be known under other keys
+	weir.TakeValid(ctx, acts, l.takeValid)
+}
+
+func (l *Layer) takeValid(ctx context.Context, acts []*weir.Act) {
+	passed := acts // a copy once an act is moved
+	var spreads map[int]*spread
 	for i, a := range acts {
-		moved, again := l.redirect(a)
+		moved := l.redirect(a)
+		if aboutTake(a) && l.limited(a) {
+			if spreads == nil {
+				spreads = make(map[int]*spread)
+			}
+			spreads[i] = l.spread(a)
+			moved = &spreads[i].Act
+		}
 		if moved != a {
 			if &passed[0] == &acts[0] {
 				passed = slices.Clone(acts)
 			}
 			passed[i] = moved
 		}
-		if again {
-			elsewhere = append(elsewhere, a)
-		}
 	}
 	l.next.Take(ctx, passed)
 	for i, a := range acts {
-		a.Err = passed[i].Err
-	}
-	for _, a := range elsewhere {
-		l.tryElsewhere(ctx, a)
+		if a.Err = passed[i].Err; spreads[i] != nil {
+			spreads[i].answer(a)
+		}
 	}
 }
 
+// limited reports whether a charge of the act has a budget.
+func (l *Layer) limited(a *weir.Act) bool {
+	return slices.ContainsFunc(a.Charges, func(c weir.Charge) bool { return l.budgetOf(&c).MaxKeys > 0 })
+}
+
 // redirect returns the act, or one whose charges that exceed their budgets stand under their
-// overflow keys. It also reports whether the act's ID may be known under other keys.
-func (l *Layer) redirect(a *weir.Act) (moved *weir.Act, elsewhere bool) {
-	if a.Kind == acts.KindReset || a.Kind == acts.KindRefund && a.ID == "" {
-		return a, false
+// overflow keys.
+func (l *Layer) redirect(a *weir.Act) (moved *weir.Act) {
+	if a.Kind == acts.KindReset || a.Kind == acts.KindRefund && a.ID == "" || aboutTake(a) {
+		return a
 	}
 	m := move{act: a}
 	for i := range a.Charges {
@@ -126,10 +138,9 @@ func (l *Layer) redirect(a *weir.Act) (moved *weir.Act, elsewhere bool) {
 			}
 			m.charge(i, budget.Overflow)
 		}
-		elsewhere = elsewhere || k.overflowed.Load() > 0
 	}
 	m.end()
-	return m.act, elsewhere && aboutTake(a)
+	return m.act
 }
 
 // Overflows reports whether the limit of a charge has reached its number of keys.

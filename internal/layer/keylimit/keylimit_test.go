@@ -71,7 +71,7 @@ func charge(t testing.TB, taker weir.Taker, key string, limit *weir.Limit, cost 
 	t.Helper()
 	a := storetest.NewAct(weir.Charge{Key: key, HashTag: "slot of " + key, Limit: limit, Cost: cost})
 	if limit.Algorithm == weir.Concurrency && cost > 0 {
-		a.ID = fmt.Sprint("id of ", key)
+		a.ID, a.Scope.Owner = fmt.Sprint("id of ", key), a.Charges[0].Key
 	}
 	if take(t, taker, a); a.Err != nil {
 		t.Fatal(a.Err)
@@ -137,7 +137,7 @@ func TestKeep(t *testing.T) {
 		charge(t, taker, "a", limit, 1)
 		for i, want := range []bool{true, false} {
 			a := storetest.NewAct(weir.Charge{Key: "b", Limit: limit, Cost: 1, Keep: 8})
-			a.ID = fmt.Sprint("kept ", i)
+			a.ID, a.Scope.Owner = fmt.Sprint("kept ", i), a.Charges[0].Key
 			if take(t, taker, a); a.Allowed() != want {
 				t.Errorf("%v, take %d: %v", limit, i, a.Decisions)
 			}
@@ -327,12 +327,12 @@ func TestResetsTheKeyItself(t *testing.T) {
 func about(t testing.TB, taker weir.Taker, kind weir.Kind, id string, c ...weir.Charge) *weir.Act {
 	t.Helper()
 	a := storetest.NewAct(c...)
-	a.Kind, a.ID = kind, id
+	a.Kind, a.ID, a.Scope.Owner = kind, id, "caller of "+c[0].Key
 	return take(t, taker, a)
 }
 
-// TestIDs: an id is its key's, also where the key shares a budget, and what is asked
-// about it finds it at every instance.
+// TestIDs: an ID belongs to its owner, also where the key shares a budget, and acts about it find
+// its take at every instance.
 func TestIDs(t *testing.T) {
 	t.Parallel()
 	for _, limit := range perHour() {
@@ -350,8 +350,8 @@ func TestIDs(t *testing.T) {
 				}
 			}
 		}
-		if d := charge(t, one, "c", limit, 0); d.Remaining != 8 {
-			t.Errorf("%v: %d remain of what b and c share, want 8", limit, d.Remaining)
+		if d := charge(t, one, "c", limit, 0); d.Remaining != 9 {
+			t.Errorf("%v: %d remain of what c has, want 9", limit, d.Remaining)
 		}
 		// At the other instance b is itself, a and c are not.
 		for key, kinds := range map[string][]weir.Kind{"a": {acts.KindRenew, acts.KindRelease}, "c": {acts.KindRenew, acts.KindRelease}} {
@@ -364,8 +364,8 @@ func TestIDs(t *testing.T) {
 		if a := about(t, one, acts.KindRelease, "never taken", of("b")); !errors.Is(a.Err, weir.ErrUnknownID) {
 			t.Errorf("%v: an id that nobody knows: %+v, %v", limit, a.Decisions, a.Err)
 		}
-		if own, shared := charge(t, one, "a", limit, 0).Remaining, charge(t, one, "c", limit, 0).Remaining; own != 10 || shared != 9 {
-			t.Errorf("%v: then %d and %d remain, want 10 and 9", limit, own, shared)
+		if own, shared := charge(t, one, "a", limit, 0).Remaining, charge(t, one, "c", limit, 0).Remaining; own != 10 || shared != 10 {
+			t.Errorf("%v: then %d and %d remain, want 10 and 10", limit, own, shared)
 		}
 	}
 }
@@ -381,7 +381,7 @@ func TestReloadBeyondTheBudget(t *testing.T) {
 	charge(t, taker, "first", limit, 1)
 	act := func(kind weir.Kind, key string) *weir.Act {
 		a := storetest.NewAct(weir.Charge{Key: key, Limit: limit, Cost: 1})
-		a.Kind, a.ID, a.Scope = kind, "id", algo.Scope{Owner: "caller", Asks: "one", Cost: 1}
+		a.Kind, a.ID, a.Scope = kind, "id", algo.Scope{Owner: "caller", Asks: "one"}
 		return take(t, taker, a)
 	}
 	if a := act(acts.KindTake, "old"); !a.Allowed() || a.Decisions[0].Remaining != 9 {
@@ -544,7 +544,7 @@ func TestRefusalsLeaveNoIDs(t *testing.T) {
 	limit := weir.PerHour(1).MustCompile()
 	for i := range 3000 {
 		a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("key ", i), Limit: limit, Cost: 1})
-		a.ID = fmt.Sprint("id ", i)
+		a.ID, a.Scope.Owner = fmt.Sprint("id ", i), a.Charges[0].Key
 		if take(t, taker, a); a.Err != nil || a.ForgetRefused {
 			t.Fatalf("%v, %+v", a.Err, a)
 		}

@@ -2,11 +2,6 @@ package keylimit
 
 import (
 	"cmp"
-	"context"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
-	"errors"
 	"slices"
 
 	"github.com/weirlimit/weir"
@@ -18,25 +13,24 @@ import (
 // decisions.
 type move struct {
 	act   *weir.Act
-	own   []string // the keys of the charges that were moved
-	moved []bool   // which ones those are
+	moved []bool // the charges that were moved; nil: none
 }
 
 // charge puts a charge under the overflow key, which has a hash slot of its own.
 func (m *move) charge(i int, overflow string) {
-	if m.own == nil {
+	if m.moved == nil {
 		moved := *m.act
 		moved.Charges = slices.Clone(moved.Charges)
 		m.act, m.moved = &moved, make([]bool, len(moved.Charges))
 	}
 	c := &m.act.Charges[i]
-	m.own, m.moved[i] = append(m.own, c.Key), true
+	m.moved[i] = true
 	c.Key, c.HashTag = overflow, ""
 }
 
 // end completes the act once its charges were moved.
 func (m *move) end() {
-	if m.own == nil {
+	if m.moved == nil {
 		return
 	}
 	for i := 0; i < len(m.act.Charges); {
@@ -46,7 +40,7 @@ func (m *move) end() {
 		}
 		i = end
 	}
-	m.rename()
+	m.act.ForgetRefused = true // there may be any number of such IDs
 }
 
 // gather puts the charges of a group with alternatives into one hash slot again: that of the
@@ -68,41 +62,83 @@ func (m *move) gather(from, end int) {
 	}
 }
 
-// rename gives an act an ID made of its own and the keys that were moved: under the
-// overflow key, one ID used with two keys must stay two takes, as it does by itself if it
-// belongs to a scope. A refusal of the act leaves no ID in the store: there may be any number
-// of them.
-func (m *move) rename() {
-	if m.act.ID == "" || len(m.act.ID) > weir.MaxIDBytes {
-		return
-	}
-	if m.act.ForgetRefused = true; m.act.Scope.Owner != "" {
-		return
-	}
-	hash := sha256.New()
-	for _, text := range append([]string{m.act.ID}, m.own...) {
-		// The lengths keep the texts apart. A hash returns no errors.
-		_ = binary.Write(hash, binary.BigEndian, uint64(len(text)))
-		_, _ = hash.Write([]byte(text))
-	}
-	m.act.ID = "overflow:" + hex.EncodeToString(hash.Sum(nil))
+// A spread act is an act about a take by its ID. The take may have been charged under the keys of
+// its caller or under overflow keys, at another instance, too. So the act lists both, and the
+// store changes the charges that the take had.
+type spread struct {
+	weir.Act
+	of []int // the charge of the caller's act that each charge stands for
 }
 
-// tryElsewhere repeats an act whose ID is unknown, with all of its keys under their
-// Overflow and then with none.
-func (l *Layer) tryElsewhere(ctx context.Context, a *weir.Act) {
-	for _, overflowed := range []bool{true, false} {
-		if !errors.Is(a.Err, weir.ErrUnknownID) {
-			return
+// spread returns the act with the overflow keys of its charges. If there are more than
+// [weir.MaxCharges], it leaves out the last overflow keys: their units drain.
+func (l *Layer) spread(a *weir.Act) *spread {
+	s := &spread{Act: *a}
+	s.Charges = nil
+	room := weir.MaxCharges - len(a.Charges)
+	for i := 0; i < len(a.Charges); {
+		end := acts.GroupEnd(a, i)
+		tags := []string{""}
+		if acts.AltEnd(a, i) < end {
+			tags = l.tags(a, i, end)
 		}
-		m := move{act: a}
-		for i := range a.Charges {
-			if b := l.budgetOf(&a.Charges[i]); overflowed && b.MaxKeys > 0 {
-				m.charge(i, b.Overflow)
+		for ; i < end; i++ {
+			c := a.Charges[i]
+			c.Guaranteed = false // the charge before it is another one
+			s.add(c, i)
+			b := l.budgetOf(&c)
+			for _, tag := range tags {
+				if b.MaxKeys > 0 && room > 0 {
+					c.Key, c.HashTag = b.Overflow, tag
+					s.add(c, i)
+					room--
+				}
 			}
 		}
-		m.end()
-		l.next.Take(ctx, []*weir.Act{m.act})
-		a.Err = m.act.Err
+	}
+	s.Decisions = make([]weir.Decision, len(s.Charges))
+	return s
+}
+
+func (s *spread) add(c weir.Charge, of int) {
+	s.Charges, s.of = append(s.Charges, c), append(s.of, of)
+}
+
+// tags returns the hash tags that gather may have given to the moved charges of a group.
+func (l *Layer) tags(a *weir.Act, from, end int) (tags []string) {
+	last := ""
+	for i := from; i < end; i++ {
+		c := &a.Charges[i]
+		if tag := cmp.Or(c.HashTag, c.Key); hasState(c) && !slices.Contains(tags, tag) {
+			tags = append(tags, tag)
+		}
+		if b := l.budgetOf(c); b.MaxKeys > 0 {
+			last = b.Overflow
+		}
+	}
+	return append(tags, last)
+}
+
+// answer sets the decisions of the caller's act: of each charge, that under the key that the take
+// had.
+func (s *spread) answer(a *weir.Act) {
+	if a.Err = s.Err; a.Err != nil {
+		return
+	}
+	last := -1
+	for j, i := range s.of {
+		d := &s.Decisions[j]
+		switch {
+		case d.Outcome != weir.NotEvaluated && (i != last || a.Decisions[i].Outcome == weir.NotEvaluated):
+			a.Decisions[i] = *d
+		case i != last:
+			a.Decisions[i] = *d
+		}
+		last = i
+	}
+	for i := range a.Charges {
+		if a.Charges[i].Guaranteed && i > 0 {
+			a.Decisions[i].Remaining = max(a.Decisions[i].Remaining, a.Decisions[i-1].Remaining)
+		}
 	}
 }

@@ -257,8 +257,8 @@ func TestWhatPassesBy(t *testing.T) {
 	t.Parallel()
 	limit := (&weir.Limit{Count: 1000, Period: time.Hour}).MustCompile()
 	for name, change := range map[string]func(*weir.Act){
-		"id":    func(a *weir.Act) { a.ID = "i" },
-		"hold":  func(a *weir.Act) { a.ID, a.Hold = "h", time.Minute },
+		"id":    func(a *weir.Act) { a.ID, a.Scope.Owner = "i", "owner" },
+		"hold":  func(a *weir.Act) { a.ID, a.Scope.Owner, a.Hold = "h", "owner", time.Minute },
 		"wait":  func(a *weir.Act) { a.MaxWait = time.Second },
 		"up to": func(a *weir.Act) { a.Charges[0].UpTo = 2 },
 		"keep":  func(a *weir.Act) { a.Charges[0].Keep = 1 },
@@ -315,7 +315,7 @@ func TestCheck(t *testing.T) {
 		taker := lease.Wrap(memstore.New(memstore.Options{}), lease.Options{Leased: all})
 		for i := range 5 {
 			a := storetest.NewAct(weir.Charge{Key: "k", Limit: l.MustCompile(), Cost: 1})
-			a.ID, a.Immediate = fmt.Sprint(i), false
+			a.ID, a.Immediate, a.Scope.Owner = fmt.Sprint(i), false, a.Charges[0].Key
 			taker.Take(t.Context(), []*weir.Act{a})
 			if a.Decisions[0].Source != acts.SourceStore {
 				t.Errorf("%s: %+v", name, a.Decisions)

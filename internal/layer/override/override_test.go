@@ -99,7 +99,7 @@ func charge(t testing.TB, taker weir.Taker, key string, limit *weir.Limit, cost 
 	t.Helper()
 	a := storetest.NewAct(weir.Charge{Key: key, Limit: limit, Cost: cost})
 	if limit.Algorithm == weir.Concurrency && cost > 0 {
-		a.ID = fmt.Sprint(key, time.Now().UnixNano(), cost)
+		a.ID, a.Scope.Owner = fmt.Sprint(key, time.Now().UnixNano(), cost), a.Charges[0].Key
 	}
 	if taker.Take(context.Background(), []*weir.Act{a}); a.Err != nil {
 		t.Fatal(a.Err)
@@ -428,7 +428,7 @@ func TestBlock(t *testing.T) {
 	for _, limit := range append(limits(), weir.Limit{Name: "hourly", Algorithm: weir.Concurrency, Count: 5, Period: time.Hour}.MustCompile()) {
 		taker, clock := place(override.Options{})
 		held := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: 1})
-		held.ID = "held before"
+		held.ID, held.Scope.Owner = "held before", held.Charges[0].Key
 		taker.Take(context.Background(), []*weir.Act{held})
 		before := charge(t, taker, "k", limit, 0).Remaining
 		set(t, taker, "k", weir.Limit{Name: "hourly", Period: time.Second}, clock.Now().Add(time.Minute))
@@ -439,7 +439,7 @@ func TestBlock(t *testing.T) {
 		// Under the block's own period nothing would be left to give back.
 		clock.Advance(2 * time.Second)
 		back := storetest.NewAct(weir.Charge{Key: "k", Limit: limit})
-		back.Kind, back.ID = acts.KindRelease, held.ID
+		back.Kind, back.ID, back.Scope.Owner = acts.KindRelease, held.ID, back.Charges[0].Key
 		if taker.Take(context.Background(), []*weir.Act{back}); back.Err != nil || back.Decisions[0].Granted != 1 {
 			t.Errorf("%v: release of what was held before the block: %+v, %v", limit, back.Decisions[0], back.Err)
 		}
@@ -525,7 +525,7 @@ func TestNoLimitAndIDs(t *testing.T) {
 	do := func(kind weir.Kind, id string, cost int64) *weir.Act {
 		t.Helper()
 		a := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: cost})
-		a.Kind, a.ID = kind, id
+		a.Kind, a.ID, a.Scope.Owner = kind, id, a.Charges[0].Key
 		if taker.Take(context.Background(), []*weir.Act{a}); a.Err != nil {
 			t.Fatalf("%v of %s: %v", kind, id, a.Err)
 		}

@@ -306,7 +306,7 @@ func (m *sharingModel) take() error {
 	default:
 		m.ids++
 		a := limiter.Act(acts.KindTake, m.key, cost)
-		a.ID, a.Hold = fmt.Sprint("id ", m.ids), time.Hour
+		a.ID, a.Hold, a.Scope.Owner = fmt.Sprint("id ", m.ids), time.Hour, a.Charges[0].Key
 		m.layer.Take(ctx, []*weir.Act{a})
 		if i := weir.Strictest(a.Charges, a.Decisions); a.Err == nil {
 			d = a.Decisions[i]
@@ -415,7 +415,7 @@ func (m *sharingModel) undo() error {
 			back = t.units - cost
 		}
 		a := limiter.Act(kind, m.key, cost)
-		a.ID = t.id
+		a.ID, a.Scope.Owner = t.id, a.Charges[0].Key
 		if m.layer.Take(ctx, []*weir.Act{a}); a.Err != nil {
 			return a.Err
 		}

@@ -6,10 +6,13 @@ local request, foreign = ARGV[1], 0
 local reply, answers, outside = {0}, 0, false
 do -- names that extensions do not see
   local TAKE, REFUND, SETTLE, RELEASE, RENEW, RESET, RECORD, AMEND, WITHDRAW = 0, 1, 2, 3, 4, 5, 6, 7, 8
-  local UNKNOWN, REUSED, SETTLED, RELEASED, OVER_REFUND, OUTSIDE, MOVED = 1, 2, 3, 4, 5, 6, 8
+  local UNKNOWN_ID, REUSED, SETTLED, RELEASED, OVER_REFUND, BUSY, OUTSIDE, LOST = 1, 2, 3, 4, 5, 6, 7, 9
+  -- The states of a record; the bytes of its attempts at most; how long an early end lives, in
+  -- ms; and the attempt that cannot be withdrawn.
+  local NONE, TOMBSTONE, DENIED, OPEN, CLOSED, MOST, EARLY, NOBODY = 0, 1, 2, 3, 4, 8 * 32, 10000, '\0\0\0\0\0\0\0\0'
   local DECISION = '>BI7I7I7I7I7'
   -- Set by the section functions.
-  local KEY, COST, SUM, REFUSED, DELAY, pending, waits, queued, holds, occupy, charges, has, askings, ending, note, left
+  local KEY, COST, SUM, REFUSED, DELAY, pending, waits, queued, holds, occupy, charges, find, parse, unparse, tombstone, pick, merge, leaves, note, left
 
   for _ = 1, acts do
     local kind, n, flags
@@ -35,11 +38,9 @@ do -- names that extensions do not see
 
       -- The act, as the request has it; its charges are KEY[i] and COST[i].
       local immediate, elsewhere, anonymous = flags % 4 >= 2, flags % 16 >= 8, flags % 64 >= 32
-      local record, life, refused_life, longest, lease, content, holder, head, asking = 0, 0, 0, 0, 0, nil, nil, nil, nil
+      local record, life, refused_life, longest, lease, content, holder, attempt, lines = 0, 0, 0, 0, 0, nil, nil, nil, nil
       if flags % 2 == 1 then
-        local layout, list
-        record, life, refused_life, longest, lease, content, holder, layout, asking, list, pos = unpack('>I2I7I7I7I7c8c16c8c8I2c0', request, pos)
-        head = pack('>I2', #list) .. list .. layout
+        record, life, refused_life, longest, lease, content, holder, attempt, pos = unpack('>I2I7I7I7I7c8c16c8', request, pos)
       end
       local top, first, most = answers, pos, 0
       for i = 1, n do
@@ -49,6 +50,9 @@ do -- names that extensions do not see
         elseif kind == AMEND then
           pos = pos + 22
         end
+      end
+      if record > 0 then
+        lines, pos = string.sub(request, pos, pos + 8 * n - 1), pos + 8 * n
       end
       local KEEP, GROUP, ALT, SKIP
       if flags % 32 >= 16 then
@@ -77,9 +81,9 @@ do -- names that extensions do not see
         end
       end
       if answered then
-        reply[top] = (amended and '\7' or '\0') .. answered
+        reply[top] = (r.told and '\8' or '\0') .. answered
       else
-        reply[top] = pack('>BI7', code, now) .. (code == MOVED and head or '')
+        reply[top] = pack('>BI7', code, now)
       end
     end
   end

@@ -62,26 +62,31 @@ end
 
 -- What is charged for each charge, since when, and from how much later on: by the record,
 -- or else by the act itself.
-local held, since, delay, answer = {}, {}, {}, known and unpack('>I7', known, 10)
--- untouched charges are of alternatives that the take was not granted.
+local held, since, delay, answer = {}, {}, {}, taken and unpack('>I7', r.at)
+-- untouched charges were no part of the take, or are of alternatives that it was not granted.
 local untouched = {}
 for i = 1, n do
   local k, was = KEY[i], COST[i]
   held[i], since[i], delay[i] = kind ~= AMEND and was or 0, now, 0
-  if known then
-    local outcome, granted, _, _, _, late = unpack(DECISION, known, 17 + 36 * (i - 1))
+  local j = i
+  if place then
+    j = place[i]
+  end
+  if taken and j then
+    local outcome, granted, _, _, _, late = unpack(DECISION, r.decisions, 36 * j - 35)
     was, held[i], since[i], delay[i] = granted, granted, answer, late
     untouched[i] = outcome == 0 and kind ~= AMEND
-    if tail > size then
-      held[i], since[i], delay[i] = unpack('>I7I7I7', known, size + 1 + 21 * (i - 1))
+    if r.held then
+      held[i], since[i], delay[i] = unpack('>I7I7I7', r.held, 21 * j - 20)
     end
   end
+  untouched[i] = untouched[i] or taken and not j
   if untouched[i] then
     held[i] = 0
   elseif kind == REFUND and COST[i] > was then
     code = OVER_REFUND
   elseif kind == RENEW and RULE[k][1] == CONCURRENCY and held[i] > 0 and not holds(k, holder) then
-    code = UNKNOWN
+    code = LOST
   end
 end
 
@@ -97,7 +102,7 @@ for i = code == 0 and n or 0, 1, -1 do
   elseif kind == REFUND then
     if anonymous then
       at = now
-    elseif not known then
+    elseif not taken then
       at, late = unpack('>I7I7', request, first + 30 * i - 14)
     end
     granted = give(k, min(cost, was), was, at, late)
@@ -119,11 +124,8 @@ for i = code == 0 and n or 0, 1, -1 do
     local outcome, due, _, later = unpack('>BI7I7I7', request, first + 38 * i - 22)
     if outcome ~= 1 then
       due = outcome % 2 == 0 and outcome > 0 and RULE[k][2] % 2 == 1 and cost or 0
-    elseif ended and not elsewhere and due > 0 then
-      -- The take was ended before it was known.
-      local how = string.byte(ended, 8)
-      local end_cost = how ~= RELEASE and 16 + 7 * i <= #ended and unpack('>I7', ended, 10 + 7 * i) or nil
-      due = not end_cost and 0 or how == SETTLE and end_cost or max(0, due - end_cost)
+    elseif r.early and not elsewhere and due > 0 then
+      due = leaves(r.early, string.sub(lines, 8 * i - 7, 8 * i), due)
     end
     if due < was then
       -- The caller does not know yet when the units leave that its act has queued after these.
@@ -150,7 +152,7 @@ for i = n, 1, -1 do
 end
 
 -- Answer. An amended take's record holds what the caller was told (told).
-local told, before, status = {}, 0, (elsewhere and 5 or 13) + (kind == AMEND and 1 or 0)
+local told, before, granted = {}, 0, kind ~= AMEND
 for i = 1, code == 0 and n or 0 do
   local k, fresh = KEY[i], 0
   local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
@@ -172,13 +174,13 @@ for i = 1, code == 0 and n or 0 do
   if kind == AMEND then
     local units
     outcome, units, wait, late = unpack('>BI7I7I7', request, first + 38 * i - 22)
-    if elsewhere and id == LEAKY then
+    granted = granted or outcome == 1
+    if untouched[i] then
+      outcome, units, wait, late = 0, 0, 0, 0
+    elseif elsewhere and id == LEAKY then
       -- The charge waits for fewer units of its own act than it was going to.
       late = min(late, max(0, now - (answer or now)) + queued(k, -queue[k]))
       queue[k], delay[i] = queue[k] - held[i], late
-    end
-    if outcome == 1 then
-      status = status - status % 4 + 1
     end
     if outcome == 0 then
       room, fresh = 0, 0
@@ -189,32 +191,41 @@ for i = 1, code == 0 and n or 0 do
   if untouched[i] then
     outcome, fresh = 0, 0
   end
-  reply[answers] = pack(DECISION, outcome, COST[i], room, wait, fresh, late)
+  reply[answers] = kind == WITHDRAW and string.rep('\0', 36) or pack(DECISION, outcome, COST[i], room, wait, fresh, late)
 end
 
 -- Remember what has become of the take.
-if kind == AMEND and code == 0 then
-  local late = ended and not elsewhere and status % 4 == 1
-  known = pack('>Bc8I7', status, content, answer or now) .. table.concat(told) .. charges(held, since, delay, n)
-  if late then
-    known = known .. string.sub(ended, 8, 16) .. pack('>I7', now) .. table.concat(reply, '', top + 1, answers)
-  end
-  firm = firm or not elsewhere
-end
-if kind == WITHDRAW then
-  note(record, head .. askings(false, '', withdrawn, ended) .. '\3', refused_life)
-elseif known and code == 0 then
-  if kind == RENEW then
-    firm, ended = true, nil
-  end
-  if kind == REFUND or kind == SETTLE or kind == RELEASE then
-    known = known .. pack('>Bc8I7', kind, content, now) .. table.concat(reply, '', top + 1, answers)
-  end
-  if status % 4 == 1 then
-    -- A hold outlives what is done to it meanwhile.
-    life = max(life, call('PTTL', KEYS[record]))
+if r and code == 0 then
+  local decisions = table.concat(reply, '', top + 1, answers)
+  if kind == AMEND then
+    local all = #r.lines > 0 and #r.lines / 8 or n
+    if place and not r.held then
+      local parts = {}
+      for j = 1, all do
+        local _, units, _, _, _, late = unpack(DECISION, r.decisions, 36 * j - 35)
+        parts[j] = pack('>I7I7I7', units, answer, late)
+      end
+      r.held = table.concat(parts)
+    end
+    r.state, r.told, r.content, r.at = granted and OPEN or DENIED, not elsewhere, content, pack('>I7', answer or now)
+    r.lines = #r.lines > 0 and r.lines or lines
+    r.decisions, r.held = merge(r.decisions, table.concat(told), 36, place), merge(r.held, charges(held, since, delay, n), 21, place)
+    r.firm = r.firm or not elsewhere
+    if r.early and granted and not elsewhere then
+      r.state, r.closed_by, r.closed_as, r.closed_at = CLOSED, string.byte(r.early, 8), string.sub(r.early, 9, 16), pack('>I7', now)
+      r.closing, r.early = merge(string.rep('\0', 36 * all), decisions, 36, place), nil
+    end
+  elseif kind == WITHDRAW then
+    r, granted = tombstone(r), false
+  elseif kind == RENEW then
+    r.firm, r.early = true, nil
   else
-    life = refused_life
+    r.state, r.closed_by, r.closed_as, r.closed_at = CLOSED, kind, content, pack('>I7', now)
+    r.closing = merge(string.rep('\0', 4.5 * #r.lines), decisions, 36, place)
   end
-  EXT[record], DIRTY[record], USED[record] = head .. askings(firm, standing, withdrawn, ended) .. known, life > 0 or 'reset', life
+  if r.firm then
+    r.standing = ''
+  end
+  -- A hold outlives what is done to it meanwhile.
+  note(record, r, granted and max(life, call('PTTL', KEYS[record])) or refused_life)
 end

@@ -35,37 +35,108 @@ function occupy(k, holder, units)
   USED[k], DIRTY[k] = USED[k] + units, true
 end
 
--- has returns where a list of askings has one, and nil if it does not.
-function has(list, number)
-  for i = 1, #list, 8 do
-    if string.sub(list, i, i + 7) == number then
+-- find returns which of the names of 8 bytes in a text is name: nil if none is.
+function find(text, name)
+  for i = 1, #text / 8 do
+    if string.sub(text, 8 * i - 7, 8 * i) == name then
       return i
     end
   end
 end
 
--- askings packs those of a record: what stands, unless the take is firm, what is withdrawn, and
--- the end of a take that was not known, if there was one.
-function askings(firm, standing, withdrawn, ended)
-  local costs = ended and (#ended - 16) / 7 or 0
-  return string.char(firm and 255 or #standing / 8, #withdrawn / 8, costs) .. (firm and '' or standing) .. withdrawn .. (ended or '')
-end
-
--- ending packs an act that ends a take which is not known. It is remembered for 10 s.
-function ending(kind, content, n)
-  local costs = {}
-  for i = 1, n do
-    costs[i] = pack('>I7', COST[i])
+-- parse reads a record: nil if the text is none. head.lua has the format.
+function parse(text)
+  local state, flags, standing, withdrawn, n, ends = string.byte(text, 1, 6)
+  if not ends or state < TOMBSTONE or state > CLOSED or flags > 7 or 8 * max(standing, withdrawn) > MOST or (n == 0) ~= (state == TOMBSTONE) then
+    return nil
   end
-  return pack('>I7Bc8', now + 10000000, kind, content) .. table.concat(costs)
+  local pos = 7
+  local function cut(bytes)
+    pos = pos + bytes
+    return string.sub(text, pos - bytes, pos - 1)
+  end
+  local r = {state = state, firm = flags % 2 == 1, told = flags % 4 >= 2, standing = cut(8 * standing), withdrawn = cut(8 * withdrawn), lines = cut(8 * n)}
+  if ends > 0 then
+    r.early = cut(16 + 15 * ends)
+  end
+  if state > TOMBSTONE then
+    r.content, r.at, r.decisions = cut(8), cut(7), cut(36 * n)
+  end
+  if flags >= 4 then
+    r.held = cut(21 * n)
+  end
+  if state == CLOSED then
+    r.closed_by, r.closed_as, r.closed_at, r.closing = string.byte(cut(1)), cut(8), cut(7), cut(36 * n)
+  end
+  return pos == #text + 1 and r or nil
 end
 
--- note has a record written, and left is how long it still lives.
-function note(r, text, life)
-  EXT[r], DIRTY[r], USED[r] = text, true, life
+-- unparse writes a record.
+function unparse(r)
+  local n, ends = #r.lines / 8, r.early and (#r.early - 16) / 15 or 0
+  local text = string.char(r.state, (r.firm and 1 or 0) + (r.told and 2 or 0) + (r.held and 4 or 0), #r.standing / 8, #r.withdrawn / 8, n, ends) ..
+    r.standing .. r.withdrawn .. r.lines .. (r.early or '')
+  if r.state == TOMBSTONE then
+    return text
+  end
+  text = text .. r.content .. r.at .. r.decisions .. (r.held or '')
+  return r.state == CLOSED and text .. string.char(r.closed_by) .. r.closed_as .. r.closed_at .. r.closing or text
 end
-function left(r)
-  return USED[r] > 0 and USED[r] or max(1, call('PTTL', KEYS[r]))
+
+-- tombstone returns the tombstone of a record.
+function tombstone(r)
+  return {state = TOMBSTONE, standing = '', withdrawn = r.withdrawn, lines = '', early = r.early}
+end
+
+-- pick returns an instant and the decisions on the act's lines, of those on the lines of a
+-- record: an empty one where place is false. Without place, the lines are the same.
+function pick(at, decisions, place, n)
+  if not place then
+    return at .. decisions
+  end
+  local parts = {at}
+  for i = 1, n do
+    local j = place[i]
+    parts[i + 1] = j and string.sub(decisions, 36 * j - 35, 36 * j) or string.rep('\0', 36)
+  end
+  return table.concat(parts)
+end
+
+-- merge puts the act's parts of a text, of so many bytes for each line, in the place of a
+-- record's.
+function merge(old, new, size, place)
+  if not place then
+    return new
+  end
+  local parts = {}
+  for j = 1, #old / size do
+    parts[j] = string.sub(old, size * (j - 1) + 1, size * j)
+  end
+  for i, j in ipairs(place) do
+    if j then
+      parts[j] = string.sub(new, size * (i - 1) + 1, size * i)
+    end
+  end
+  return table.concat(parts)
+end
+
+-- leaves returns how many units of a line are left of a grant that was ended early.
+function leaves(early, line, units)
+  for i = 17, #early, 15 do
+    if string.sub(early, i, i + 7) == line then
+      local kind, cost = string.byte(early, 8), unpack('>I7', early, i + 8)
+      return kind == RELEASE and 0 or kind == SETTLE and cost or max(0, units - cost)
+    end
+  end
+  return units -- an act leaves lines alone that it does not list
+end
+
+-- note has a record written, and left is how long it still lives, in ms.
+function note(k, r, life)
+  EXT[k], DIRTY[k], USED[k] = unparse(r), life > 0 or 'reset', life
+end
+function left(k)
+  return USED[k] > 0 and USED[k] or max(1, call('PTTL', KEYS[k]))
 end
 
 -- charges packs the units that are charged for each charge of an act, since when, and

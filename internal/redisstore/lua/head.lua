@@ -20,16 +20,17 @@
 --                                                            B B B
 --                with flag 1: key of the record or 0, its life in ms if the act is
 --                granted and if not (0: no record), longest wait, lease of a
---                renewal, fingerprint of the content, name of the holder, hash of
---                the charges, number of the asking (0: the take is firm), list of the
---                charges (kinds 0, 7 and 8)
---                                      I2 I7 I7 I7 I7 c8 c16 c8 c8 I2 c0
+--                renewal, fingerprint of the content, name of the holder, number of
+--                the attempt (0: it is never withdrawn)
+--                                      I2 I7 I7 I7 I7 c8 c16 c8
 --                a charge: key, from 1, cost, up to (0: all or nothing)
 --                                                            I2 I7 I7
 --                  for a refund also: at, delay              I7 I7
 --                  to amend also, what the caller was told: outcome, granted,
 --                    retry after, delay                      B I7 I7 I7
---                with flag 16, after the charges: what each keeps free, -1 for one that
+--                with a record, after the charges: the name of each as a line of a
+--                  record                                  c8 …
+--                with flag 16, after that: what each keeps free, -1 for one that
 --                  is made even if it does not fit          i7 …
 --                with flag 64, after that: the group of each charge, and the
 --                  alternative of each                       B … B …
@@ -38,12 +39,12 @@
 --                  cost, up to, keep                 I2, B I2 I7 (I7) (I7)
 -- ARGV[1+r]  time to live of a key under rule r without debt, in ms, decimal
 --
--- A record is named by a hash of the id and of the scope or the keys that it belongs to, and
--- so is a holder. An act about a take that has other charges than the act is answered with
--- the list of the take's charges, which only the caller reads. Without a scope the list is
--- empty and its hash 0. An act over several slots of a cluster comes in parts, one a slot, each with
--- the names of the whole. Once a part is refused, later ones come with flag 8 and are
--- charged nothing; earlier ones are amended.
+-- A record is named by a hash of the id and its owner, and so is a holder. A line is a charge in
+-- a record; its name is a hash of the key and of the number of earlier charges of that key. An
+-- act about a take changes the lines that it lists and that the take had: lines that it does not
+-- list are left alone, and others are not evaluated. An act over several slots of a cluster comes
+-- in parts, one a slot, each with the name of the whole. Once a part is refused, later ones come
+-- with flag 8 and are charged nothing; earlier ones are amended.
 --
 -- To amend the take with an id is to charge exactly what its caller was told. Its record
 -- says so from then on, even if the take arrives later. If the caller was told that one
@@ -61,10 +62,9 @@
 --
 -- Reply: one string, packed big-endian:
 --              keys that held values of others               I2
---              an act: code (0 decided, 1 … 5 an error of its id, 6 outside the
---                calendar windows in the request, 7 decided as a caller amended it,
---                8 the take has other charges), at           B I7
---              with code 8: the list of these charges and its hash   I2 c0 c8
+--              an act: code (0 decided, 1 … 6 an error of its id, 7 outside the
+--                calendar windows in the request, 8 decided as a caller amended it, 9 the
+--                lease to renew has ended), at               B I7
 --              if decided, a charge: outcome (0 not evaluated, 1 granted, 2 refused,
 --                3 not charged, 4 refused for ever), granted, remaining, retry after, reset
 --                after, delay                                B I7 I7 I7 I7 I7
@@ -79,15 +79,14 @@
 -- are refused. What remains after each of them, and how long to wait, follows from the
 -- state before.
 --
--- A record: the list of the charges, its hash; how many askings stand (255: it is firm), how
--- many are withdrawn, and how many costs the end has of a take that was not known (0: there is
--- none); the askings that stand, the withdrawn ones, and that end: when it is forgotten, kind,
--- fingerprint of the content, costs; status (1 granted, 2 refused; 3: a mark, and nothing more
--- follows; 4 more: what is charged follows; 8 more: a caller amended it),
--- fingerprint of the content, at, the decisions as above; with 4, for each of them what
--- is charged for it: units, at, delay; once closed also: kind, fingerprint of the
--- content, at, the decisions
---         I2 c0 c8, B B B c8 … c8 … (I7 B c8 I7 …), B c8 I7 …, I7 I7 I7, B c8 I7 …
+-- A record: state (1 tombstone, 2 refused, 3 open, 4 closed), flags (1 firm, 2 a caller amended
+-- it, 4 what is charged follows), numbers of attempts that stand, of withdrawn ones, of lines (0
+-- for a tombstone), and of lines of an early end (0: there was none); the attempts, the withdrawn
+-- ones, and the names of the lines; of an early end: when it is forgotten, kind, fingerprint of
+-- the content, and each line with its cost; unless it is a tombstone: fingerprint of the content,
+-- at, the decisions as above; with flag 4, what is charged for each line: units, at, delay; if it
+-- is closed: kind, fingerprint of the content, at, the decisions
+--   B B B B B B, c8 … c8 … c8 …, (I7 B c8, c8 I7 …), c8 I7 …, (I7 I7 I7 …), (B c8 I7 …)
 --
 -- All instants and durations are in microseconds; all numbers are integers
 -- below 2^53. All reads come first and all writes last, so that a script that

@@ -29,25 +29,10 @@ for k = 1, #KEYS do
   local at, used, rem, ext, clamped = 0, 0, 0, nil, false
   local rule = rule_of[r]
   if r == 0 then
-    -- The record of an id: its text, if its length and its status make sense.
+    -- The text of a record.
     rule, ext = false, values[k]
-    local list = ext and #ext > 10 and 10 + unpack('>I2', ext) or 0
-    if ext then
-      -- Then its askings.
-      local standing, withdrawn, costs = string.byte(ext, list + 1, list + 3)
-      costs = costs or 0
-      list = list + 3 + 8 * ((standing or 255) % 255 + (withdrawn or 0)) + (costs > 0 and 16 + 7 * costs or 0)
-    end
-    local n, status = ext and #ext - 16 - list or 36, ext and (string.byte(ext, list + 1) or 15) or 1
-    if status == 3 and n == -15 then
-      -- A mark.
-      n, status = 36, 1
-    end
-    local whole = status % 8 > 4 and 57 or 36
     if not ext then
       missing[#missing + 1] = key
-    elseif n < 36 or status > 14 or n % whole > 0 and (n - 16) % (whole + 36) > 0 then
-      foreign, ext = foreign + 1, false
     end
   else
     local id, flags, burst, cap, p, q, x, y = rule[1], rule[2], rule[3], rule[4], rule[6], rule[7], rule[8], rule[9]

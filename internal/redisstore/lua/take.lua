@@ -93,10 +93,10 @@ for i = 1, n do
 end
 
 -- Remember the decisions.
-if record > 0 and (fits or refused_life > 0 and not mark) then
-  known = pack('>Bc8I7', fits and 1 or charged and 6 or 2, content, now) .. table.concat(reply, '', top + 1, answers)
-  if charged then
-    known = known .. charges(charged, {}, {}, n)
-  end
-  EXT[record], DIRTY[record], USED[record] = head .. askings(asking == nobody, asking, withdrawn, ended) .. known, true, fits and life or refused_life
+if record > 0 and (fits or refused_life > 0 and r.state ~= TOMBSTONE) then
+  note(record, {
+    state = fits and OPEN or DENIED, firm = attempt == NOBODY, standing = attempt == NOBODY and '' or attempt, withdrawn = r.withdrawn,
+    early = r.early, lines = lines, content = content, at = pack('>I7', now), decisions = table.concat(reply, '', top + 1, answers),
+    held = charged and charges(charged, {}, {}, n),
+  }, fits and life or refused_life)
 end

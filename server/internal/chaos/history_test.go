@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // An outcome is what a caller knows of its act.
@@ -166,7 +167,7 @@ func (h *history) byKey(wanted func(*op) bool) map[string][]op {
 // ask has a taker decide one act and returns what came of it.
 func (h *history) ask(ctx context.Context, taker weir.Taker, o op) op {
 	a := &weir.Act{
-		Kind: o.kind, ID: o.id,
+		Kind: o.kind, ID: o.id, Scope: algo.Scope{Owner: o.key},
 		Charges:   []weir.Charge{{Key: o.key, Limit: o.subject.limit, Cost: o.cost}},
 		Decisions: make([]weir.Decision, 1),
 	}

@@ -26,7 +26,7 @@ var mutants = []struct {
 	{"GET and SET for a script", "chains", makeup{over: getSet, ask: only("chain")}, peace},
 	{"the clients' clocks", "bounds", makeup{hook: ownClock(time.Second), ask: only("sliding_log", "gcra", "token_bucket")}, peace},
 	{"a lost reply is asked for again", "books", makeup{hook: insistent, ask: only("book")}, network(testserver.Drop)},
-	{"an id is forgotten", "repeats", makeup{ask: only("repeat"), hook: rewritten("answered = string.sub(known, 10, size)", "known = false")}, network(testserver.Drop)},
+	{"an id is forgotten", "repeats", makeup{ask: only("repeat"), hook: rewritten("taken = r.state > TOMBSTONE", "taken = kind ~= TAKE and r.state > TOMBSTONE")}, network(testserver.Drop)},
 	{"granted on an error, in the store's name", "away", makeup{over: lenient}, suspend},
 	{"the future is believed", "recovers", makeup{clock: true, recovery: 2 * time.Second, hook: rewritten("clamped = at > ", "clamped = false and at > ")}, stepped(-time.Hour)},
 	{"errors without a class", "errors", makeup{over: mute}, network(testserver.Refuse)},

@@ -93,6 +93,7 @@ func TestIDProblems(t *testing.T) {
 		weir.ErrSettled:    {409, "settled"},
 		weir.ErrReleased:   {409, "released"},
 		weir.ErrOverRefund: {422, "over_refund"},
+		weir.ErrBusyID:     {409, "busy"},
 		weir.IDError(99):   {400, ""},
 	} {
 		h := handler(t, Options{Taker: answering{err: fmt.Errorf("weir: settle: %w", err)}})

@@ -106,6 +106,7 @@ func TestErrorClasses(t *testing.T) {
 		"settled":           {weir.ErrSettled, "SETTLED id settled: its take was settled or refunded already"},
 		"released":          {weir.ErrReleased, "SETTLED id released: its take was released already"},
 		"too large":         {weir.ErrOverRefund, "ERR refund above what the take was granted"},
+		"busy":              {weir.ErrBusyID, "ERR id busy: its take was repeated 32 times; renew the take, or use another id"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -357,5 +357,5 @@ func failure(err error) string {
 
 var idClasses = map[weir.IDError]string{
 	weir.ErrUnknownID: "UNKNOWNID", weir.ErrIDReused: "IDREUSED", weir.ErrSettled: "SETTLED", weir.ErrReleased: "SETTLED",
-	weir.ErrOverRefund: "ERR",
+	weir.ErrOverRefund: "ERR", weir.ErrBusyID: "ERR",
 }

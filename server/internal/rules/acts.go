@@ -248,7 +248,7 @@ func (b *builder) act(m *matched, c *weir.Charge) *weir.Act {
 // actID is the id of the next act: the plan's and a number behind a slash, or a
 // digest, which has no slash, where that is too long. The act of the grouped
 // rules is number 0. An act of one limit has the number of its descriptor, from 1 on, and so
-// has one on trial, apart: its id belongs to its key. A rule that comes or goes changes no
+// has one on trial, apart: its key owns the id. A rule that comes or goes changes no
 // other act's id.
 func (b *builder) actID(m *matched, alone bool) string {
 	if b.plan.ID == "" {

@@ -84,5 +84,8 @@ func (b *builder) cut() {
 		charge, key, tag, owner := &a.Act.Charges[a.Charge], keys[0].key, keys[0].tag, keys[0].owner
 		charge.Key, charge.HashTag, charge.Owner = text[key.from:key.to], text[tag.from:tag.to], text[owner.from:owner.to]
 		keys = keys[1:]
+		if a.Act.ID != "" && a.Act.Scope.Owner == "" {
+			a.Act.Scope.Owner = charge.Key // it is an act of one limit
+		}
 	}
 }

@@ -15,7 +15,7 @@ func (b *builder) scope() algo.Scope {
 	if b.owner == "" {
 		b.owner, b.asks = b.ownerText(), b.req.asks()
 	}
-	return algo.Scope{Owner: b.owner, Asks: b.asks, Cost: b.req.Cost, Costs: b.req.Costs}
+	return algo.Scope{Owner: b.owner, Asks: b.asks}
 }
 
 // ownerText names the domain and the entries of a request, and the keys and names of its own

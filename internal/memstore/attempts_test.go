@@ -12,9 +12,9 @@ import (
 	"github.com/weirlimit/weir/internal/storetest"
 )
 
-// TestAskings draws histories of takes, repeats and withdrawals of one ID that arrive in any
-// order and more than once. In the end units are held just if an asking stands.
-func TestAskings(t *testing.T) {
+// TestAttempts draws histories of takes, repeats and withdrawals of one ID that arrive in any
+// order and more than once. In the end units are held just if an attempt stands.
+func TestAttempts(t *testing.T) {
 	t.Parallel()
 	slot := (&weir.Limit{Name: "slot", Algorithm: weir.Concurrency, Count: 3, Period: time.Hour}).MustCompile()
 	units := (&weir.Limit{Name: "units", Algorithm: weir.GCRA, Count: 1, Period: time.Hour, Burst: 100}).MustCompile()
@@ -22,16 +22,16 @@ func TestAskings(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		clock := storetest.NewClock()
 		s := New(Options{Now: clock.Now})
-		act := func(kind weir.Kind, asking uint64) *weir.Act {
+		act := func(kind weir.Kind, attempt uint64) *weir.Act {
 			a := storetest.NewAct(weir.Charge{Key: "a", Limit: slot, Cost: 1}, weir.Charge{Key: "b", Limit: units, Cost: 7})
-			a.ID, a.Kind, a.Asking, a.NewID = "id", kind, asking, seed%2 == 0
+			a.ID, a.Kind, a.Attempt, a.NewID, a.Scope.Owner = "id", kind, attempt, seed%2 == 0, a.Charges[0].Key
 			s.Take(context.Background(), []*weir.Act{a})
 			return a
 		}
-		// Each asking arrives at most twice, and is withdrawn up to twice or never.
+		// Each attempt arrives at most twice, and is withdrawn up to twice or never.
 		type event struct {
-			kind   weir.Kind
-			asking uint64
+			kind    weir.Kind
+			attempt uint64
 		}
 		var events []event
 		withdrawn, arrived := map[uint64]bool{}, map[uint64]bool{}
@@ -47,12 +47,12 @@ func TestAskings(t *testing.T) {
 		}
 		rng.Shuffle(len(events), func(i, j int) { events[i], events[j] = events[j], events[i] })
 		for _, e := range events {
-			a := act(e.kind, e.asking)
+			a := act(e.kind, e.attempt)
 			if e.kind == acts.KindTake && a.Err == nil && !a.Allowed() {
 				t.Fatalf("seed %d: refused: %v", seed, events)
 			}
-			if e.kind == acts.KindTake && a.Err != nil && !withdrawn[e.asking] || e.kind == acts.KindWithdraw && a.Err != nil {
-				t.Fatalf("seed %d: %v %d: %v", seed, e.kind, e.asking, a.Err)
+			if e.kind == acts.KindTake && a.Err != nil && !withdrawn[e.attempt] || e.kind == acts.KindWithdraw && a.Err != nil {
+				t.Fatalf("seed %d: %v %d: %v", seed, e.kind, e.attempt, a.Err)
 			}
 			clock.Advance(time.Millisecond)
 		}
@@ -86,7 +86,7 @@ func TestEndedBeforeItIsKnown(t *testing.T) {
 		s := New(Options{Now: clock.Now})
 		ask := func(kind weir.Kind, slots, cost int64, answer ...weir.Decision) *weir.Act {
 			a := storetest.NewAct(weir.Charge{Key: "a", Limit: slot, Cost: slots}, weir.Charge{Key: "b", Limit: units, Cost: cost})
-			a.ID, a.Kind = "id", kind
+			a.ID, a.Kind, a.Scope.Owner = "id", kind, a.Charges[0].Key
 			copy(a.Decisions, answer)
 			s.Take(context.Background(), []*weir.Act{a})
 			return a
@@ -134,8 +134,8 @@ func TestEndOutlivesTakes(t *testing.T) {
 			s := New(Options{Now: clock.Now})
 			ask := func(kind weir.Kind, id string, cost int64) *weir.Act {
 				a := storetest.NewAct(weir.Charge{Key: "k", Limit: units, Cost: cost})
-				if a.Kind, a.ID = kind, id; kind == acts.KindTake || kind == acts.KindWithdraw {
-					a.Asking = 7
+				if a.Kind, a.ID, a.Scope.Owner = kind, id, "owner"; kind == acts.KindTake || kind == acts.KindWithdraw {
+					a.Attempt = 7
 				}
 				if kind == acts.KindAmend {
 					a.Decisions[0] = weir.Decision{Outcome: weir.Granted, Granted: cost}

@@ -14,10 +14,10 @@ import (
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
-// TestAskingsApart draws histories of takes, repeats and withdrawals of one ID over two hash
+// TestAttemptsApart draws histories of takes, repeats and withdrawals of one ID over two hash
 // slots, that arrive in any order and more than once. In the end units are held just if an
-// asking stands.
-func TestAskingsApart(t *testing.T) {
+// attempt stands.
+func TestAttemptsApart(t *testing.T) {
 	t.Parallel()
 	store := open(t, dialCluster(t, testserver.StartCluster(t, 3)), redisstore.Options{Timeout: time.Minute})
 	slot := (&weir.Limit{Name: "slot", Algorithm: weir.Concurrency, Count: 3, Period: time.Hour}).MustCompile()
@@ -28,8 +28,8 @@ func TestAskingsApart(t *testing.T) {
 			return []weir.Charge{{Key: fmt.Sprint("a", seed), Limit: slot, Cost: slots}, {Key: fmt.Sprint("b", seed), Limit: units, Cost: cost}}
 		}
 		type event struct {
-			kind   weir.Kind
-			asking uint64
+			kind    weir.Kind
+			attempt uint64
 		}
 		var events []event
 		withdrawn, arrived := map[uint64]bool{}, map[uint64]bool{}
@@ -46,10 +46,10 @@ func TestAskingsApart(t *testing.T) {
 		rng.Shuffle(len(events), func(i, j int) { events[i], events[j] = events[j], events[i] })
 		for _, e := range events {
 			a := storetest.NewAct(charges(1, 7)...)
-			a.ID, a.Kind, a.Asking = "id", e.kind, e.asking
+			a.ID, a.Kind, a.Attempt, a.Scope.Owner = "id", e.kind, e.attempt, a.Charges[0].Key
 			store.Take(context.Background(), []*weir.Act{a})
-			if e.kind == acts.KindTake && a.Err != nil && !withdrawn[e.asking] || e.kind == acts.KindWithdraw && a.Err != nil {
-				t.Fatalf("seed %d: %v %d: %v", seed, e.kind, e.asking, a.Err)
+			if e.kind == acts.KindTake && a.Err != nil && !withdrawn[e.attempt] || e.kind == acts.KindWithdraw && a.Err != nil {
+				t.Fatalf("seed %d: %v %d: %v", seed, e.kind, e.attempt, a.Err)
 			}
 		}
 		held := false
