@@ -73,6 +73,8 @@ func (a *Act) checkCharge(i int) error {
 		return invalidIn("charges", i, "key", fmt.Sprintf("%d bytes", len(c.Key)), fmt.Sprintf("at most %d bytes", MaxKeyBytes))
 	case c.Cost < 0 || c.Cost > c.Limit.maxCost():
 		return invalidIn("charges", i, "cost", c.Cost, fmt.Sprintf("0 … %d", c.Limit.maxCost()))
+	case c.Waived && (a.ID == "" || !a.takes() || c.Cost > 0 || c.UpTo > 0):
+		return invalidIn("charges", i, "waived", true, "false: only charges without a cost of a take with an id are waived")
 	case a.MaxWait > 0 && !algo.TraitsOf(c.Limit.Algorithm).Books:
 		return invalid("max_wait", a.MaxWait, "none: "+c.Limit.Algorithm.String()+" cannot be booked ahead")
 	case a.Kind == kindRefund && a.ID == "" && c.At <= 0 && !a.Anonymous:

@@ -204,6 +204,11 @@ type Charge struct {
 	// it. It is for the budget of [Shares], beside the limit of a class with the same HashTag
 	// or Key, and for gcra limits without ChargeRefused.
 	Guaranteed bool
+	// Waived is for a layer that grants a charge of a take with an ID although its limit does
+	// not apply now. The charge has a Cost of 0, and the store remembers that the take does
+	// not have it: its decision is [NotEvaluated] by the store, and later acts about the take
+	// leave it alone, whatever limit applies then.
+	Waived bool
 	// Group and Alt give an act alternatives. The charges of a Group with the same Alt are
 	// one alternative: all of them are made, or none. In each Group, in order, the first
 	// alternative is made that fits beside the charges of earlier groups; the act is

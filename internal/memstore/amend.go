@@ -44,6 +44,9 @@ func (c *call) amendCharge(a *weir.Act, i int, known *record, at, now int64, gra
 	if c.answered[i] = repeated(&a.Decisions[i], at); a.Decisions[i].Outcome == weir.NotEvaluated && acts.Optional(a, i) {
 		c.answered[i] = weir.Decision{}
 	}
+	if granted && a.Charges[i].Waived {
+		c.answered[i] = weir.Decision{Source: acts.SourceStore}
+	}
 	if was.Units == 0 {
 		was = algo.Grant{At: now, Delay: c.answered[i].Delay.Microseconds()}
 	}

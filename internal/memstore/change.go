@@ -21,7 +21,7 @@ func (c *call) change(a *weir.Act, known *record, now int64) error {
 	// The last first: what an act has booked twice stands in line behind itself.
 	for i := len(a.Charges) - 1; i >= 0; i-- {
 		if untouched(i, known) {
-			a.Decisions[i] = weir.Decision{}
+			a.Decisions[i] = weir.Decision{Source: known.answer.decisions[i].Source}
 			continue
 		}
 		t := &c.slots[c.slotOf[i]]
@@ -48,7 +48,7 @@ func (c *call) check(a *weir.Act, i int, known *record, now int64) error {
 }
 
 // untouched reports whether the i-th charge belongs to an alternative that the take was not
-// granted.
+// granted, or was waived.
 func untouched(i int, known *record) bool {
 	return known != nil && known.answer.decisions[i].Outcome == weir.NotEvaluated
 }

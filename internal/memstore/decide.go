@@ -56,6 +56,9 @@ func (c *call) weigh(a *weir.Act, i, end int, now int64) bool {
 		if w.cost > 0 && !t.fits(w, now) {
 			d.Outcome, fits = weir.Refused, false
 		}
+		if charge.Waived {
+			*d = weir.Decision{Source: acts.SourceStore}
+		}
 	}
 	return fits
 }

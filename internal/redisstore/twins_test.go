@@ -17,7 +17,7 @@ import (
 var twinSeed = flag.Uint64("twin.seed", 1, "the history of TestTwins")
 
 // TestTwins demands that Go and Lua give equal answers to random histories: each
-// algorithm by itself, and all together.
+// algorithm by itself, all together, and with charges that are waived.
 func TestTwins(t *testing.T) {
 	t.Parallel()
 	address := testserver.StartRedis(t).Addr()
@@ -34,6 +34,14 @@ func TestTwins(t *testing.T) {
 		compare(step.Name, share, weir.Algorithm(id))
 	}
 	compare("all", 2*share)
+	t.Run("waived", func(t *testing.T) {
+		t.Parallel()
+		waives := twins(t, address, "twins:waived:", same)
+		waives.Waives = true
+		if err := waives.Compare(2 * share); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func same(text string) string { return text }

@@ -343,7 +343,20 @@ func (h *history) take() *weir.Act {
 	}
 	h.keep(a)
 	h.guarantee(a)
+	h.waive(a)
 	return a
+}
+
+// waive leaves some limits out of a take with an ID.
+func (h *history) waive(a *weir.Act) {
+	if !h.Waives || a.ID == "" || a.Charges[0].UpTo > 0 || h.rng.IntN(3) > 0 {
+		return
+	}
+	for i := range a.Charges {
+		if c := &a.Charges[i]; h.rng.IntN(2) == 0 {
+			c.Cost, c.Waived = 0, true
+		}
+	}
 }
 
 // guarantee leaves some decisions to the charges before in their alternative.
@@ -414,7 +427,7 @@ func (h *history) repeat() *weir.Act {
 	a := h.about([]*weir.Act{n.take, n.last}[h.rng.IntN(2)])
 	switch h.rng.IntN(8) {
 	case 0:
-		a.Charges[0].Cost = h.cost(a.Charges[0].Limit)
+		a.Charges[0].Cost, a.Charges[0].Waived = h.cost(a.Charges[0].Limit), false
 	case 1:
 		last := &a.Charges[len(a.Charges)-1]
 		key := last.Key
@@ -522,7 +535,7 @@ func (h *history) closing() *weir.Act {
 	}
 	for i := range a.Charges {
 		c := &a.Charges[i]
-		c.UpTo, c.Keep = 0, 0
+		c.UpTo, c.Keep, c.Waived = 0, 0, false
 		if !algo.TraitsOf(c.Limit.Algorithm).HoldsSlots && a.Kind != acts.KindRelease {
 			c.Cost = h.rng.Int64N(n.take.Decisions[i].Granted + 2 + int64(h.rng.IntN(4)))
 		}

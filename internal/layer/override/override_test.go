@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -535,7 +536,8 @@ func TestNoLimitAndIDs(t *testing.T) {
 	free(t, taker, "k", clock.Now().Add(time.Minute))
 	do(acts.KindTake, "during", 5)
 	do(acts.KindSettle, "during", 7)
-	do(acts.KindRelease, "during", 0)
+	do(acts.KindTake, "released", 5)
+	do(acts.KindRelease, "released", 0)
 	if a := do(acts.KindSettle, "before", 1); a.Decisions[0].Granted == 0 {
 		t.Errorf("settled: %+v", a.Decisions[0])
 	}
@@ -547,6 +549,118 @@ func TestNoLimitAndIDs(t *testing.T) {
 	free(t, taker, "p", clock.Now().Add(time.Minute))
 	if weir.TakeValid(t.Context(), []*weir.Act{holder}, taker.Take); !errors.Is(holder.Err, weir.ErrInvalid) {
 		t.Errorf("a holder without an id: %v", holder.Err)
+	}
+}
+
+// TestFreeChargesStayFree: what a hold was not charged because a key had no limit, no later act
+// about it charges or refunds, whether the override is still in force or has ended.
+func TestFreeChargesStayFree(t *testing.T) {
+	t.Parallel()
+	limit, slots := weir.PerHour(10).MustCompile(), weir.Limit{Algorithm: weir.Concurrency, Count: 2, Period: time.Hour}.MustCompile()
+	free := weir.Charge{Key: "free", HashTag: "tag", Limit: limit, Cost: 5}
+	other := weir.Charge{Key: "other", HashTag: "tag", Limit: limit, Cost: 5, Group: 1}
+	second := weir.Charge{Key: "other", HashTag: "tag", Limit: limit, Cost: 5, Alt: 1}
+	for name, c := range map[string]struct {
+		charges []weir.Charge
+		free    int  // which charge is
+		other   bool // the other key is charged
+	}{
+		"alone":                     {[]weir.Charge{free}, 0, false},
+		"beside another":            {[]weir.Charge{free, other}, 0, true},
+		"the first alternative":     {[]weir.Charge{free, second}, 0, false},
+		"a slot":                    {[]weir.Charge{{Key: "free", HashTag: "tag", Limit: slots, Cost: 1}}, 0, false},
+		"a slot beside another key": {[]weir.Charge{{Key: "free", HashTag: "tag", Limit: slots, Cost: 1}, other}, 0, true},
+		"the second alternative": {[]weir.Charge{
+			{Key: "other", HashTag: "tag", Limit: weir.PerHour(4).MustCompile(), Cost: 5}, {Key: "free", HashTag: "tag", Limit: limit, Cost: 5, Alt: 1},
+		}, 1, false},
+	} {
+		for _, kind := range []weir.Kind{acts.KindSettle, acts.KindRefund, acts.KindRelease, acts.KindRenew} {
+			for _, during := range []bool{true, false} {
+				for _, cost := range []int64{0, c.charges[0].Cost} {
+					if cost == 0 && strings.Contains(name, "alternative") {
+						continue
+					}
+					for _, scope := range []algo.Scope{{}, {Owner: "owner", Asks: "5", Cost: 7}} {
+						t.Run(fmt.Sprint(name, " ", kind, " during ", during, " cost ", cost, " ", scope.Owner), func(t *testing.T) {
+							taker, clock := place(override.Options{})
+							if err := taker.Set(override.Override{Key: "free", Until: clock.Now().Add(time.Minute)}); err != nil {
+								t.Fatal(err)
+							}
+							act := func(kind weir.Kind, cost int64) *weir.Act {
+								a := storetest.NewAct(slices.Clone(c.charges)...)
+								for i := range a.Charges {
+									a.Charges[i].Cost = min(cost, a.Charges[i].Cost+cost)
+									if algo.TraitsOf(a.Charges[i].Limit.Algorithm).HoldsSlots {
+										a.Charges[i].Cost = min(1, cost)
+									}
+								}
+								a.Kind, a.ID, a.Hold, a.Scope = kind, "id", time.Minute, scope
+								if kind != acts.KindTake {
+									a.Scope.Asks = kind.String()
+								}
+								if kind != acts.KindRenew && kind != acts.KindTake {
+									a.Hold = 0
+								}
+								taker.Take(t.Context(), []*weir.Act{a})
+								return a
+							}
+							for range 2 {
+								a := act(acts.KindTake, cost)
+								if a.Err != nil || !a.Allowed() || a.Decisions[c.free].Outcome != weir.Granted || a.Decisions[c.free].Granted != a.Charges[c.free].Cost {
+									t.Fatalf("the take: %v, %v", a.Decisions, a.Err)
+								}
+							}
+							if !during {
+								clock.Advance(2 * time.Minute)
+							}
+							actual := map[weir.Kind]int64{acts.KindSettle: 7, acts.KindRefund: min(cost, 2)}[kind]
+							for range 2 {
+								a := act(kind, actual)
+								if !c.other && kind == acts.KindRefund {
+									continue // of a charge that was not made
+								}
+								if a.Err != nil || !a.Allowed() {
+									t.Fatalf("%v: %v, %v", kind, a.Decisions, a.Err)
+								}
+							}
+							clock.Advance(2 * time.Minute)
+							for i := range c.charges {
+								peek := storetest.NewAct(c.charges[i])
+								peek.Charges[0].Cost, peek.Charges[0].Group, peek.Charges[0].Alt = 0, 0, 0
+								taker.Take(t.Context(), []*weir.Act{peek})
+								used := c.charges[i].Limit.Capacity() - peek.Decisions[0].Remaining
+								want := int64(0)
+								if c.other && i != c.free {
+									want = map[weir.Kind]int64{acts.KindSettle: 7, acts.KindRefund: cost - actual, acts.KindRenew: cost}[kind]
+								}
+								if want = max(0, want-1); used < want || used > want+1 { // a unit drains in six minutes
+									t.Errorf("%s is charged %d, want %d", c.charges[i].Key, used, want)
+								}
+							}
+						})
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestNoLimitWithoutAStore: a take with an ID is granted although no store remembers the ID.
+func TestNoLimitWithoutAStore(t *testing.T) {
+	t.Parallel()
+	taker := override.Wrap(acts.TakerFunc(func(_ context.Context, all []*weir.Act) {
+		for _, a := range all {
+			a.Err = weir.ErrNotApplied
+		}
+	}), override.Options{})
+	free(t, taker, "k", time.Now().Add(time.Hour))
+	for _, kind := range []weir.Kind{acts.KindTake, acts.KindSettle} {
+		a := storetest.NewAct(weir.Charge{Key: "k", Limit: weir.PerHour(10).MustCompile(), Cost: 5})
+		a.Kind, a.ID = kind, "id"
+		taker.Take(t.Context(), []*weir.Act{a})
+		if granted := kind == acts.KindTake; (a.Err == nil) != granted || granted && (a.Decisions[0].Granted != 5 || a.Decisions[0].Remaining != weir.MaxCost) {
+			t.Errorf("%v: %v, %v", kind, a.Decisions, a.Err)
+		}
 	}
 }
 

@@ -41,9 +41,13 @@ do -- names that extensions do not see
         record, life, refused_life, longest, lease, content, holder, layout, list, pos = unpack('>I2I7I7I7I7c8c16c8I2c0', request, pos)
         head = pack('>I2', #list) .. list .. layout
       end
-      local top, first, most = answers, pos, 0
+      local top, first, most, WAIVED = answers, pos, 0, nil
       for i = 1, n do
         KEY[i], COST[i], most, pos = unpack('>I2I7I7', request, pos)
+        if KEY[i] >= 32768 then
+          KEY[i], WAIVED = KEY[i] - 32768, WAIVED or {}
+          WAIVED[i] = true
+        end
         if kind == REFUND then
           pos = pos + 14
         elseif kind == AMEND then

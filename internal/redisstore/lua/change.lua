@@ -63,7 +63,7 @@ end
 -- What is charged for each charge, since when, and from how much later on: by the record,
 -- or else by the act itself.
 local held, since, delay, answer = {}, {}, {}, known and unpack('>I7', known, 10)
--- untouched charges are of alternatives that the take was not granted.
+-- untouched charges are of alternatives that the take was not granted (0), or were waived (5).
 local untouched = {}
 for i = 1, n do
   local k, was = KEY[i], COST[i]
@@ -71,7 +71,7 @@ for i = 1, n do
   if known then
     local outcome, granted, _, _, _, late = unpack(DECISION, known, 17 + 36 * (i - 1))
     was, held[i], since[i], delay[i] = granted, granted, answer, late
-    untouched[i] = outcome == 0 and kind ~= AMEND
+    untouched[i] = kind ~= AMEND and (outcome == 0 or outcome == 5) and outcome
     if tail > size then
       held[i], since[i], delay[i] = unpack('>I7I7I7', known, size + 1 + 21 * (i - 1))
     end
@@ -170,17 +170,17 @@ for i = 1, code == 0 and n or 0 do
       late = min(late, max(0, now - (answer or now)) + queued(k, -queue[k]))
       queue[k], delay[i] = queue[k] - held[i], late
     end
-    if outcome == 1 then
+    if outcome == 1 or outcome == 5 then
       status = status - status % 4 + 1
     end
-    if outcome == 0 then
+    if outcome == 0 or outcome == 5 then
       room, fresh = 0, 0
     end
     told[i] = pack(DECISION, outcome, units, room, wait, fresh, late)
   end
   before = room
   if untouched[i] then
-    outcome, fresh = 0, 0
+    outcome, fresh = untouched[i], 0
   end
   reply[answers] = pack(DECISION, outcome, COST[i], room, wait, fresh, late)
 end

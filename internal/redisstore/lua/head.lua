@@ -23,8 +23,8 @@
 --                renewal, fingerprint of the content, name of the holder, hash of
 --                the charges, list of the charges (kinds 0 and 7)
 --                                      I2 I7 I7 I7 I7 c8 c16 c8 I2 c0
---                a charge: key, from 1, cost, up to (0: all or nothing)
---                                                            I2 I7 I7
+--                a charge: key, from 1 (32768 more: the charge is waived), cost, up to (0:
+--                  all or nothing)                           I2 I7 I7
 --                  for a refund also: at, delay              I7 I7
 --                  to amend also, what the caller was told: outcome, granted,
 --                    retry after, delay                      B I7 I7 I7
@@ -65,8 +65,8 @@
 --                8 the take has other charges), at           B I7
 --              with code 8: the list of these charges and its hash   I2 c0 c8
 --              if decided, a charge: outcome (0 not evaluated, 1 granted, 2 refused,
---                3 not charged, 4 refused for ever), granted, remaining, retry after, reset
---                after, delay                                B I7 I7 I7 I7 I7
+--                3 not charged, 4 refused for ever, 5 waived), granted, remaining, retry
+--                after, reset after, delay                   B I7 I7 I7 I7 I7
 --              if decided, a run: granted to all of it; at, used and rem of the
 --                key, brought to now, before it              I7 I7 I7 I7
 --                in the place of at and rem, for sliding_log and rolling_window:

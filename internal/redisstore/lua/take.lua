@@ -2,7 +2,7 @@
 -- group.
 -- Uses n, KEY, COST, KEEP (nil: nothing has to stay free; -1: the charge is made even if it
 -- does not fit), GROUP, ALT and SKIP (nil: there are no alternatives) and most (the least that any charge may be granted in part; 0: all or
--- nothing), immediate, longest, elsewhere, holder and the act's record. Changes USED, EXT
+-- nothing), WAIVED (nil: no charge is), immediate, longest, elsewhere, holder and the act's record. Changes USED, EXT
 -- and DIRTY, and appends the decisions to reply.
 --
 -- A refusal in one charge refuses the act; a charge of a key that an earlier one charges
@@ -88,6 +88,8 @@ for i = 1, n do
   answers = answers + 1
   if SKIP and SKIP[i] then
     outcome, granted, wait, fresh, delay = 0, 0, 0, 0, 0
+  elseif WAIVED and WAIVED[i] then
+    outcome, granted, wait, fresh, delay = 5, 0, 0, 0, 0
   end
   reply[answers] = pack(DECISION, outcome, granted, room, wait, fresh, delay)
 end
