@@ -102,7 +102,7 @@ func (a *App) newHTTP(api http.Handler, service *rls.Service, other *compared, b
 		}
 		mux.ServeHTTP(w, r)
 	})
-	guarded := fromPages(o, requireToken(routed, by))
+	guarded := fromPages(o, o.HTTP, o.HTTPTLS, requireToken(routed, by))
 	s := newHTTPServer(o.Logger, min(o.DrainDelay, maxDismissal))
 	s.Handler = t.http(t.panics("http").HTTP(guarded))
 	return s.listener(o, "http", o.HTTP, o.HTTPTLS, o.HTTPMaxConnections, t)
@@ -127,9 +127,9 @@ func (a *App) newScrape() (*listener, error) {
 // fromPages refuses requests that web pages of other sites make a browser on this host
 // send. If other machines can reach the listener, or it proves its name by TLS, any name
 // may be right.
-func fromPages(o *Options, next http.Handler) http.Handler {
+func fromPages(o *Options, address string, encrypted TLS, next http.Handler) http.Handler {
 	next = browsers.Protect(next)
-	if !onLoopback(o.HTTP) || o.HTTPTLS != (TLS{}) {
+	if !onLoopback(address) || encrypted != (TLS{}) {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

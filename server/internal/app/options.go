@@ -164,6 +164,7 @@ func (o *Options) complete() error {
 	}
 	settings := o.Settings()
 	if o.Models.on() {
+		o.completeModels()
 		settings = append(settings, o.modelSettings()...)
 	}
 	for _, s := range settings {
@@ -178,6 +179,9 @@ func (o *Options) complete() error {
 		if err := a.check(o.InsecureToken); err != nil {
 			return err
 		}
+	}
+	if err := o.checkModels(); err != nil {
+		return err
 	}
 	var err error
 	if o.ClientIP, err = o.ClientIP.WithIPv6Bits(o.ClientIPBits); err != nil {

@@ -51,11 +51,13 @@ type Value interface {
 	Type() string
 }
 
+// minMemory is the least memory for requests, in MiB.
+const minMemory = 4
+
 // Settings returns the settings, bound to the fields of o, in the order of help texts.
 // To add a setting, add a field to [Options] and a line here.
 func (o *Options) Settings() []Setting {
 	const (
-		minMemory = 4 // MiB
 		// gRPC's own headers fit, and a connection's window has room for several messages.
 		minHeaderBytes, maxGRPCHeaderBytes = 1 << 10, 1 << 20
 		minMessageBytes, maxMessageBytes   = 1 << 10, 512 << 10

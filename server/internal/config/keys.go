@@ -165,7 +165,8 @@ var inModel = newScope("in models", "model", "The prices of a language model, in
 	property{name: "cache_read", form: asDollars, most: maxPrice, absent: "that of input", doc: "The price of the input that is read from a cache."},
 	property{name: "cache_write", form: asDollars, most: maxPrice, absent: "that of input", doc: "The price of the input that is written to a cache."},
 	property{name: "output", form: asDollars, most: maxPrice, required: true, doc: "The price of the output."},
-	property{name: "max_output", form: asNumber, least: 1, most: mostUnits, absent: "unknown", doc: "The largest output of the model, in tokens. estimate: strict needs it for requests that state no bound."},
+	property{name: "max_output", form: asNumber, least: 1, most: mostUnits, absent: "unknown", doc: "The largest output of the model, in tokens. estimate: strict needs it for requests that state no bound, and an answer without usage counts at most so many."},
+	property{name: "reasoning", form: asTruth, doc: "The model makes output that clients do not see before the end, such as reasoning. An answer that is cut off then counts the request's bound."},
 )
 
 var inReplaces = newScope("in replaces", "replaces", "Names another descriptor's limit.",

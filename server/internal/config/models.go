@@ -41,6 +41,8 @@ type Model struct {
 	Input, CacheRead, CacheWrite, Output int64
 	// MaxOutput is the largest output of the models, in tokens; 0: unknown.
 	MaxOutput int64
+	// Reasoning says that the models make output that clients do not see before the end.
+	Reasoning bool
 }
 
 // maxUSD is the largest amount of a limit, and maxPrice the largest price of a million
@@ -85,7 +87,7 @@ func (p *parser) models(o object) []Model {
 		}
 		name := p.text(row, "model")
 		p.required(row, "model", name, "the name of a model; * stands for any text")
-		m := Model{At: p.position(row.node), Name: NewGlob(name), MaxOutput: p.bounded(row, "max_output", weir.MaxCost, "")}
+		m := Model{At: p.position(row.node), Name: NewGlob(name), MaxOutput: p.bounded(row, "max_output", weir.MaxCost, ""), Reasoning: p.truth(row, "reasoning")}
 		for _, key := range []string{"input", "output"} {
 			if p.get(row, key) == nil {
 				p.report(row.position(key), key+" is missing", "dollars per million tokens; 0 for none")

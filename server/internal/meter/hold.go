@@ -68,7 +68,7 @@ func (h *holder) ask(key, model string) *rules.Request {
 	life := min(h.UpstreamTimeout+settleFor, weir.MaxWait)
 	return &rules.Request{
 		Domain: h.Domain, Descriptors: [][]rules.Entry{entries[:1:1], entries[1:2], entries[:2]},
-		Hold: life.Truncate(time.Millisecond), Immediate: true, Bounds: h.Bounds,
+		Hold: life.Truncate(time.Millisecond), Costs: meters, Immediate: true, Bounds: h.Bounds,
 	}
 }
 
@@ -76,9 +76,8 @@ func (h *holder) ask(key, model string) *rules.Request {
 // that was decided. The error is a [*refusal].
 func (h *holder) hold(ctx context.Context, r *request, key string, describe func(*rules.Plan)) (*held, error) {
 	set, ask := h.Rules(), h.ask(key, r.model)
-	ask.Costs = meters
-	if err := callers.MayAsk(ctx, ask); err != nil {
-		return nil, misunderstood(http.StatusForbidden, "forbidden", "permission_error", err.Error())
+	if err := mayAsk(ctx, ask); err != nil {
+		return nil, err
 	}
 	plan, err := set.Plan(ask)
 	if err != nil {
@@ -123,6 +122,14 @@ func (h *holder) hold(ctx context.Context, r *request, key string, describe func
 		}
 	}
 	return nil, undecided()
+}
+
+// mayAsk checks the rights of a caller. The error is a [*refusal].
+func mayAsk(ctx context.Context, ask *rules.Request) error {
+	if err := callers.MayAsk(ctx, ask); err != nil {
+		return misunderstood(http.StatusForbidden, "forbidden", "permission_error", err.Error())
+	}
+	return nil
 }
 
 // unplanned is the answer of a request that got no decision.
@@ -267,19 +274,36 @@ func (own *held) end() {
 }
 
 // refund settles a request that surely cost nothing. The request itself counts.
-func (own *held) refund() { own.settle(usage{hasInput: true, hasOutput: true}, true) }
+func (own *held) refund() { own.settle(nothing, true) }
 
-// settle settles the request, once. Numbers that the usage does not report are what was
-// seen at least. It returns when the first attempt is over.
+// settle settles the request, once. It returns when the first attempt is over.
 func (own *held) settle(u usage, free bool) {
 	own.once.Do(func() {
 		own.end()
 		own.charge(u)
 		own.count(u, free)
-		if err := own.attempt(); err != nil {
-			own.again(err)
-		}
+		own.deliver()
 	})
+}
+
+// drop settles a request that counts for nothing.
+func (own *held) drop() {
+	own.once.Do(func() {
+		own.end()
+		for i := range own.acts {
+			for j := range own.acts[i].Charges {
+				own.acts[i].Charges[j].Cost = 0
+			}
+		}
+		own.deliver()
+	})
+}
+
+// deliver settles the acts with the costs that they have.
+func (own *held) deliver() {
+	if err := own.attempt(); err != nil {
+		own.again(err)
+	}
 }
 
 // attempt settles the acts that are not settled yet.
@@ -358,20 +382,12 @@ func (own *held) charge(u usage) {
 	}
 }
 
-// of returns what a meter is charged that holds so much: the reported number, or else the
-// larger of the hold and what was seen. Tokens and dollars are those of the numbers that
-// they are made of, unless the hold was cut to what a limit has room for.
+// of returns what a meter that holds so much is charged.
 func (own *held) of(meter string, u usage, hold int64) int64 {
-	a := actual(meter, u, own.e.price)
-	switch estimated, known := own.e.costs[meter]; {
-	case a.reported:
-		return a.n
-	case !known:
+	if _, known := own.e.costs[meter]; !known {
 		return hold
-	case hold < estimated:
-		return max(hold, a.n)
 	}
-	return actual(meter, own.e.complete(u), own.e.price).n
+	return actual(meter, own.e.complete(u), own.e.price)
 }
 
 // count counts what the request has used.

@@ -33,6 +33,16 @@ func newCounted() *counted {
 	return &counted{settled: map[string]map[string]int64{}, open: map[string]int{}, missing: map[string]int{}, under: map[string]int64{}, unrecorded: map[string]int64{}}
 }
 
+// sum returns what was settled in all.
+func (c *counted) sum(meter string) (n int64) {
+	c.do(func() {
+		for _, used := range c.settled {
+			n += used[meter]
+		}
+	})
+	return n
+}
+
 func (c *counted) do(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,6 +76,8 @@ func (c *counted) Settled(key, model string, used map[string]int64) {
 const testRules = `
 domain: llm
 models:
+  - {model: "mock-dear-deep", input: 100, output: 1000, max_output: 500, reasoning: true}
+  - {model: "mock-deep*", input: 1, output: 2, max_output: 64, reasoning: true}
   - {model: "mock-dear*", input: 100, output: 1000, cache_read: 10, cache_write: 125, max_output: 50}
   - {model: "mock*", input: 1, output: 2, max_output: 64}
 descriptors:

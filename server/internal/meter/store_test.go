@@ -325,7 +325,7 @@ func TestSettlementReplies(t *testing.T) {
 // heldBy returns what a request of a holder holds.
 func heldBy(t *testing.T, h *holder) *held {
 	t.Helper()
-	r, err := readRequest(chat, []byte(chatBody))
+	r, err := readRequest(chat, &admission.Body{Text: []byte(chatBody)})
 	if err != nil {
 		t.Fatal(err)
 	}
