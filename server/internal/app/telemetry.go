@@ -70,10 +70,12 @@ func newTelemetry(o *Options, r *ruleFiles) (*telemetry, error) {
 // frontEnd returns the engine as one front end asks it.
 func (t *telemetry) frontEnd(name string, e *engine) weir.Taker {
 	taker := weir.Taker(e)
+	// Another service's answers are compared, and Weir's refuse nothing.
+	shadow := name == "rls" && (t.options.RLS.Shadow || t.options.RLSCompare != "")
 	if t.options.Telemetry.Tracing != nil {
-		taker = trace.Wrap(taker, trace.Options{Seen: t.seen(name == "rls" && t.options.RLS.Shadow)})
+		taker = trace.Wrap(taker, trace.Options{Seen: t.seen(shadow)})
 	}
-	return observe.Wrap(taker, observe.Options{Observer: t.metrics.FrontEnd(name)})
+	return observe.Wrap(taker, observe.Options{Observer: t.metrics.FrontEnd(name, !shadow)})
 }
 
 // seen returns what callers see of a limit, for spans; shadow is for a front end that

@@ -30,7 +30,7 @@ func whole(t *testing.T) map[string]*dto.MetricFamily {
 	f.Watch(watched())
 	f.ask(t, "d", "a=1", 1)
 	limit := f.set.Rules()[0].Limits[0].Limit
-	f.FrontEnd("http").Observe(&observe.Call{Acts: []*weir.Act{{Charges: []weir.Charge{{Limit: limit, Cost: 1}}, Err: weir.ErrAmbiguous}}, Limits: []*weir.Limit{limit}})
+	f.FrontEnd("http", true).Observe(&observe.Call{Acts: []*weir.Act{{Charges: []weir.Charge{{Limit: limit, Cost: 1}}, Err: weir.ErrAmbiguous}}, Limits: []*weir.Limit{limit}})
 	f.HTTP(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
 	called := f.Method("/s/ShouldRateLimit")
 	called.End(called.Begin(), io.EOF)

@@ -120,20 +120,25 @@ func (m *Metrics) Handler() http.Handler {
 	})
 }
 
-// FrontEnd observes the decisions of one front-end, for [traffic.Recorder] too.
-func (m *Metrics) FrontEnd(name string) observe.Observer {
-	return &frontEnd{m.traffic, m.decisions.WithLabelValues(name), classesOf(m.errors.MustCurryWith(prometheus.Labels{"frontend": name}))}
+// FrontEnd observes the decisions of one front-end, for [traffic.Recorder] too; enforced says
+// whether it refuses anything.
+func (m *Metrics) FrontEnd(name string, enforced bool) observe.Observer {
+	record := m.traffic.Observe
+	if !enforced {
+		record = m.traffic.ObserveUnenforced
+	}
+	return &frontEnd{record, m.decisions.WithLabelValues(name), classesOf(m.errors.MustCurryWith(prometheus.Labels{"frontend": name}))}
 }
 
 type frontEnd struct {
-	traffic *traffic.Recorder
+	record  func(*observe.Call)
 	seconds prometheus.Observer
 	errors  classes
 }
 
 // Observe counts a call.
 func (f *frontEnd) Observe(c *observe.Call) {
-	f.traffic.Observe(c)
+	f.record(c)
 	f.seconds.Observe(c.Took.Seconds())
 	f.errors.count(c.Acts)
 }

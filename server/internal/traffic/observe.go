@@ -11,14 +11,19 @@ import (
 
 // Observe counts the outcomes of a call. It counts takes that charge, including those
 // that got an error. Peeks and corrections of a take decide nothing.
-func (r *Recorder) Observe(c *observe.Call) {
+func (r *Recorder) Observe(c *observe.Call) { r.observe(c, true) }
+
+// ObserveUnenforced is Observe for a call of a front end that refuses nothing.
+func (r *Recorder) ObserveUnenforced(c *observe.Call) { r.observe(c, false) }
+
+func (r *Recorder) observe(c *observe.Call, enforced bool) {
 	bucket := bucketOf(c.Took)
 	r.latency[bucket].Add(1)
 	t := r.table.Load()
 	asked := c.Limits
 	for _, a := range c.Acts {
 		if a.Kind == acts.KindTake {
-			r.act(t, a, asked, bucket)
+			r.act(t, a, asked, bucket, enforced)
 		}
 		asked = asked[len(a.Charges):]
 	}
@@ -26,12 +31,13 @@ func (r *Recorder) Observe(c *observe.Call) {
 
 // act counts the charges of a take, and the duration of the call even if it reached no
 // decision. An invalid take is its caller's mistake, not a failure.
-func (r *Recorder) act(t *table, a *weir.Act, asked []*weir.Limit, bucket int) {
+func (r *Recorder) act(t *table, a *weir.Act, asked []*weir.Limit, bucket int, enforced bool) {
 	for i := range a.Charges {
 		if a.Charges[i].Cost == 0 {
 			continue
 		}
 		p := t.find(asked[i])
+		p.shadow = p.shadow || !enforced
 		p.took(bucket)
 		switch {
 		case a.Err == nil:
@@ -60,7 +66,7 @@ func (r *Recorder) count(p counted, c *weir.Charge, d *weir.Decision) {
 		}
 		r.used.add(p.tally, c.Key, uint64(d.Granted))
 	case decision == Refused || decision == ShadowRefused:
-		r.refusal(p, c, d)
+		r.refusal(p, c, d, p.trial || decision == ShadowRefused)
 	}
 }
 
@@ -79,19 +85,19 @@ func (p *counted) decisionOf(d *weir.Decision) Decision {
 	return decisions
 }
 
-// refusal records a refused charge.
-func (r *Recorder) refusal(p counted, c *weir.Charge, d *weir.Decision) {
+// refusal records a refused charge, or one that would have been if its limit were enforced.
+func (r *Recorder) refusal(p counted, c *weir.Charge, d *weir.Decision, shadow bool) {
 	if !p.trial {
 		r.refused.add(p.tally, c.Key, 1)
 	}
-	if r.logger != nil && p.sample.Load() == nil {
+	if sample := p.sampleOf(shadow); r.logger != nil && sample.Load() == nil {
 		key := c.Key
-		p.sample.Store(&key)
+		sample.Store(&key)
 	}
 	if r.tail.watched() {
 		r.tail.publish(&Refusal{
 			At: time.Now(), Domain: p.domain, Rule: p.rule, Budget: p.budget, Key: shown(c.Key), Cost: c.Cost,
-			Source: d.Source, RetryAfter: d.RetryAfter, Shadow: p.shadow, Trial: p.trial,
+			Source: d.Source, RetryAfter: d.RetryAfter, Shadow: shadow, Trial: p.trial,
 		})
 	}
 }

@@ -45,9 +45,18 @@ type tally struct {
 	units     atomic.Uint64
 	nearLimit atomic.Uint64
 	sample    atomic.Pointer[string] // a key that was refused, for the log
+	shadowed  atomic.Pointer[string] // one that would have been refused
 	steps     [decisions][sources]*steps
 	latency   atomic.Pointer[latency] // of calls that charge it; nil before the first
 	timing    *timing
+}
+
+// sampleOf returns the sample of refusals, or of those that are not enforced.
+func (t *tally) sampleOf(shadow bool) *atomic.Pointer[string] {
+	if shadow {
+		return &t.shadowed
+	}
+	return &t.sample
 }
 
 // A part counts the units of a budget that one alternative of a rule was granted.
