@@ -217,7 +217,8 @@ type Charge struct {
 	// The decisions on the charges of other alternatives are [NotEvaluated], and have only
 	// the Remaining units. If no alternative of a Group fits, all of them have decisions, and
 	// the one with the shortest wait is the Group's answer. If the charges of a Group cost
-	// nothing, all its alternatives are evaluated. With UpTo, the alternative is made that is
+	// nothing, all its alternatives are evaluated; but a take with an ID makes the one with
+	// most room, and a settlement charges that one. With UpTo, the alternative is made that is
 	// granted most, and the first of several.
 	//
 	// A Group with several alternatives needs one HashTag for all its charges, or one Key,

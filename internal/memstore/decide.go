@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"math"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -65,17 +66,23 @@ func (c *call) weigh(a *weir.Act, i, end int, now int64) bool {
 
 // choose picks the first alternative that fits of the group that begins with the i-th
 // charge, or with UpTo the one that is granted most, and reports whether there is one. The
-// others are not evaluated then. Later groups see the units of the chosen alternative, or
+// others are not evaluated then. Of alternatives without a cost, a take with an ID picks the
+// one with most room, which is what it can be settled on. Later groups see the units of the chosen alternative, or
 // else of the one that would fit first.
 func (c *call) choose(a *weir.Act, from int, now int64) bool {
 	group := acts.GroupEnd(a, from)
 	peeks, chosen, soonest, most, shortest := acts.Peeks(a, from, group), -1, -1, int64(0), int64(0)
+	holds := peeks && a.ID != ""
 	for i := from; i < group && (peeks || chosen < 0 || a.Charges[i].UpTo > 0); i = acts.AltEnd(a, i) {
 		end := acts.AltEnd(a, i)
 		fits := c.weigh(a, i, end, now)
 		c.ask(a, i, -1)
 		if fits {
-			if units := c.most(a, i, end); chosen < 0 || units > most {
+			units := c.most(a, i, end)
+			if holds {
+				units = c.roomIn(a, i, end)
+			}
+			if chosen < 0 || units > most {
 				chosen, most = i, units
 			}
 			continue
@@ -95,7 +102,7 @@ func (c *call) choose(a *weir.Act, from int, now int64) bool {
 		c.ask(a, soonest, 1)
 		return false
 	}
-	if c.ask(a, chosen, 1); !peeks {
+	if c.ask(a, chosen, 1); !peeks || holds {
 		clear(a.Decisions[from:chosen])
 		clear(a.Decisions[acts.AltEnd(a, chosen):group])
 	}
@@ -160,6 +167,17 @@ func (c *call) most(a *weir.Act, i, end int) int64 {
 		}
 	}
 	return most
+}
+
+// roomIn returns how much room the charges from the i-th to the one before end have.
+func (c *call) roomIn(a *weir.Act, i, end int) int64 {
+	room := int64(math.MaxInt64)
+	for ; i < end; i++ {
+		if t, w := &c.slots[c.slotOf[i]], &c.wants[i]; !w.forced && !a.Charges[i].Waived {
+			room = min(room, t.rule.Burst-t.state.Used-w.asked-w.keep)
+		}
+	}
+	return room
 }
 
 func (c *call) grant(a *weir.Act, now int64) {

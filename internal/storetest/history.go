@@ -347,14 +347,16 @@ func (h *history) take() *weir.Act {
 	return a
 }
 
-// waive leaves some limits out of a take with an ID.
+// waive leaves some limits out of a take with an ID, or has it cost nothing.
 func (h *history) waive(a *weir.Act) {
 	if !h.Waives || a.ID == "" || a.Charges[0].UpTo > 0 || h.rng.IntN(3) > 0 {
 		return
 	}
+	free := h.rng.IntN(2) == 0
 	for i := range a.Charges {
-		if c := &a.Charges[i]; h.rng.IntN(2) == 0 {
-			c.Cost, c.Waived = 0, true
+		c := &a.Charges[i]
+		if c.Waived = h.rng.IntN(2) == 0; c.Waived || free {
+			c.Cost = 0
 		}
 	}
 }

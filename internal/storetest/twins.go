@@ -26,7 +26,8 @@ type Twins struct {
 	// Listed: acts about a take list its own limits. Otherwise those that have a scope may
 	// list others, and a Taker must then decide the acts of a call strictly in order.
 	Listed bool
-	// Waives: some charges of takes with an ID are waived.
+	// Waives: some charges of takes with an ID are waived, and some takes with an ID cost
+	// nothing.
 	Waives bool
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -577,9 +576,6 @@ func TestFreeChargesStayFree(t *testing.T) {
 		for _, kind := range []weir.Kind{acts.KindSettle, acts.KindRefund, acts.KindRelease, acts.KindRenew} {
 			for _, during := range []bool{true, false} {
 				for _, cost := range []int64{0, c.charges[0].Cost} {
-					if cost == 0 && strings.Contains(name, "alternative") {
-						continue
-					}
 					for _, scope := range []algo.Scope{{}, {Owner: "owner", Asks: "5", Cost: 7}} {
 						t.Run(fmt.Sprint(name, " ", kind, " during ", during, " cost ", cost, " ", scope.Owner), func(t *testing.T) {
 							taker, clock := place(override.Options{})
