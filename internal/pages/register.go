@@ -107,6 +107,7 @@ var Register = []Claim{
 	{Page: "docs/nginx.md", File: "ask-last.conf", Test: "server/internal/cli.TestRulesDocs"},
 	{Page: "docs/nginx.md", File: "login.conf", Test: "server/internal/e2e.TestNginxLogin"},
 	{Page: "docs/nginx.md", File: "login.yaml", Test: "server/internal/e2e.TestNginxLogin"},
+	{Page: "docs/nginx.md", File: "password.conf", Test: "server/internal/e2e.TestNginxPasswords"},
 	{Page: "docs/nginx.md", Has: "events {}", Test: "server/internal/e2e.TestNginxDocs"},
 	{Page: "docs/nginx.md", Has: "@unlimited", Test: "server/internal/e2e.TestNginxDocs"},
 	{Page: "docs/nginx.md", Language: "yaml", Test: "server/internal/e2e.TestNginxDocs"},
