@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/layer/keylimit"
 	"github.com/weirlimit/weir/internal/stack"
 )
 
@@ -51,7 +52,7 @@ type Store struct {
 func New(o Options) *Store {
 	keys := memstore.New(memstore.Options{MaxBytes: o.MaxBytes, MaxIDBytes: o.MaxIDBytes, Now: o.Now, Logger: o.Logger})
 	return &Store{keys, stack.New(keys, stack.Options{
-		Logger: o.Logger, Now: o.Now, KeyLimit: o.KeyLimit, MaxOverrides: o.MaxOverrides,
+		Logger: o.Logger, Now: o.Now, KeyLimit: keylimit.OfLimits(o.KeyLimit), MaxOverrides: o.MaxOverrides,
 	})}
 }
 

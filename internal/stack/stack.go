@@ -22,7 +22,7 @@ type Options struct {
 	Now              func() time.Time
 	Background       func(work func())
 	MaxOverrides     int
-	KeyLimit         func(*weir.Limit) weir.KeyLimit
+	KeyLimit         func(*weir.Charge) weir.KeyLimit
 	Leased           func(*weir.Limit) bool
 	LeaseTime        time.Duration
 	LeasePart        float64

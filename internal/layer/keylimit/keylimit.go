@@ -19,9 +19,9 @@ const MaxKeys = 10_000_000
 
 // Options configure a [Layer]. The zero value bounds nothing.
 type Options struct {
-	// Budget returns the budget of a limit. It is called for every charge, from many
+	// Budget returns the budget of a charge's limit. It is called for every charge, from many
 	// goroutines. Nil: no limit has one.
-	Budget func(*weir.Limit) weir.KeyLimit
+	Budget func(*weir.Charge) weir.KeyLimit
 	// Logger receives a line when a limit has reached its number of keys. Nil: none.
 	Logger *slog.Logger
 	// Now is the clock by which keys expire. Nil: the monotonic clock.
@@ -56,10 +56,18 @@ type Options struct {
 // if the key's tracking has changed, it is another take.
 type Layer struct {
 	next   weir.Taker
-	budget func(*weir.Limit) weir.KeyLimit
+	budget func(*weir.Charge) weir.KeyLimit
 	now    func() int64 // µs
 	limits limits
 	logger *slog.Logger
+}
+
+// OfLimits returns the budgets of limits as those of charges; nil for none.
+func OfLimits(budget func(*weir.Limit) weir.KeyLimit) func(*weir.Charge) weir.KeyLimit {
+	if budget == nil {
+		return nil
+	}
+	return func(c *weir.Charge) weir.KeyLimit { return budget(c.Limit) }
 }
 
 // Wrap returns a Layer that asks next.
@@ -146,7 +154,7 @@ func (l *Layer) budgetOf(c *weir.Charge) weir.KeyLimit {
 	if !hasState(c) {
 		return weir.KeyLimit{}
 	}
-	b := l.budget(c.Limit)
+	b := l.budget(c)
 	b.MaxKeys = min(b.MaxKeys, MaxKeys)
 	return b
 }

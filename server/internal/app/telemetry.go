@@ -23,7 +23,7 @@ import (
 )
 
 // decisionPaths are the paths that decide, and are traced.
-var decisionPaths = []string{"/v1/auth", "/v1/take", "/v1/refund", "/v1/settle", "/v1/release", "/v1/renew", "/json"}
+var decisionPaths = []string{"/v1/auth", "/v1/take", "/v1/refund", "/v1/settle", "/v1/release", "/v1/renew", "/v1/reset", "/v1/record", "/json"}
 
 // countedPaths are the paths whose answers are counted one by one.
 var countedPaths = append([]string{

@@ -78,6 +78,7 @@ type Domain struct {
 	Descriptors []*Descriptor // in file order
 	Budgets     []*Budget     // by name
 	Models      []Model       // the price table, in file order
+	Calls       Calls
 
 	overlay Problems // lines of the overlay that match a rule and cannot change it
 }

@@ -189,6 +189,13 @@ func (l *loader) merge(first, d *Domain) {
 			l.again(b.At, "budget "+quote(b.Name)+" again in the same domain", "each budget once", first.Budgets[i].At)
 		}
 	}
+	switch none := (Position{}); {
+	case d.Calls.At == none:
+	case first.Calls.At != none:
+		l.again(d.Calls.At, "calls again in the same domain", "calls once", first.Calls.At)
+	default:
+		first.Calls = d.Calls
+	}
 	first.Descriptors = append(first.Descriptors, d.Descriptors...)
 	first.Budgets = append(first.Budgets, d.Budgets...)
 	first.overlay = append(first.overlay, d.overlay...)

@@ -1,6 +1,6 @@
 // Package httpapi answers over HTTP: GET /v1/auth for the sub-requests of proxies, POST
 // /v1/take for programs, /v1/refund, /v1/settle, /v1/release and /v1/renew for what they
-// took, and /healthz and /readyz for probes. It turns a call into a [rules.Request],
+// took, /v1/reset and /v1/record for limits in the call, and /healthz and /readyz for probes. It turns a call into a [rules.Request],
 // takes its plan, and turns the decisions into a status, headers and a body. All limits
 // and policies come from the rules.
 package httpapi
@@ -91,7 +91,9 @@ func New(o Options) http.Handler {
 		DescriptionJSON: {http.MethodGet, describe("application/json", Description)},
 		DescriptionYAML: {http.MethodGet, describe("application/yaml", func() []byte { return description })},
 	}
-	for _, kind := range []weir.Kind{acts.KindTake, acts.KindRefund, acts.KindSettle, acts.KindRelease, acts.KindRenew} {
+	for _, kind := range []weir.Kind{
+		acts.KindTake, acts.KindRefund, acts.KindSettle, acts.KindRelease, acts.KindRenew, acts.KindReset, acts.KindRecord,
+	} {
 		paths["/v1/"+kind.String()] = route{http.MethodPost, func(w http.ResponseWriter, r *http.Request) { a.act(w, r, kind) }}
 	}
 	return paths
@@ -144,15 +146,18 @@ func (a *api) decide(r *http.Request, req *rules.Request, v *verdict) error {
 	if err != nil {
 		return rename(err, req)
 	}
+	if plan.Unmatched != "" && a.Unmatched != nil && a.Unmatched(req, plan.Unmatched) && req.Kind == acts.KindTake {
+		plan.Acts, plan.Applied, plan.Shared = nil, nil, nil // nothing is charged
+		v.read(req, plan)
+		v.allowed, v.granted = false, 0
+		return nil
+	}
 	// The decision does not depend on the client's connection: a charge whose client hangs up
 	// must not stay half known.
 	if err := plan.Take(a.ends.Context(r.Context()), a.Taker); err != nil {
 		return err
 	}
 	v.read(req, plan)
-	if plan.Unmatched != "" && a.Unmatched != nil && a.Unmatched(req, plan.Unmatched) && req.Kind == acts.KindTake {
-		v.allowed, v.granted = false, 0
-	}
 	return nil
 }
 

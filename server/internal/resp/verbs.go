@@ -341,6 +341,8 @@ func failure(err error) string {
 		return "ERR " + usage.Error()
 	case errors.As(err, &forbidden):
 		return "NOPERM " + forbidden.Error()
+	case errors.Is(err, rules.ErrCallsForbidden):
+		return "NOPERM " + err.Error()
 	case errors.As(err, &id):
 		return idClasses[id] + " " + id.Error()
 	case errors.Is(err, weir.ErrInvalid):
