@@ -15,7 +15,6 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/internal/remote"
-	"github.com/weirlimit/weir/internal/layer/keylimit"
 	"github.com/weirlimit/weir/internal/stack"
 )
 
@@ -110,7 +109,7 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 		return nil, err
 	}
 	return &Store{inside, stack.New(inside, stack.Options{
-		Logger: o.Logger, MaxOverrides: o.MaxOverrides, KeyLimit: keylimit.OfLimits(o.KeyLimit),
+		Logger: o.Logger, MaxOverrides: o.MaxOverrides, KeyLimit: stack.OfLimits(o.KeyLimit),
 		Leased: o.Leased, LeaseTime: o.LeaseTime, LeasePart: o.LeasePart,
 		DenyCacheEntries: o.DenyCacheEntries, DenyCacheMaxAge: o.DenyCacheMaxAge,
 		Remote: remote.Options{

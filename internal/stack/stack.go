@@ -31,6 +31,14 @@ type Options struct {
 	Remote           remote.Options
 }
 
+// OfLimits returns key limits of limits as those of charges; nil for none.
+func OfLimits(limit func(*weir.Limit) weir.KeyLimit) func(*weir.Charge) weir.KeyLimit {
+	if limit == nil {
+		return nil
+	}
+	return func(c *weir.Charge) weir.KeyLimit { return limit(c.Limit) }
+}
+
 // A Stack is a store with its layers. It is safe for concurrent use. Create it with New.
 type Stack struct {
 	Override  *override.Layer

@@ -62,14 +62,6 @@ type Layer struct {
 	logger *slog.Logger
 }
 
-// OfLimits returns the budgets of limits as those of charges; nil for none.
-func OfLimits(budget func(*weir.Limit) weir.KeyLimit) func(*weir.Charge) weir.KeyLimit {
-	if budget == nil {
-		return nil
-	}
-	return func(c *weir.Charge) weir.KeyLimit { return budget(c.Limit) }
-}
-
 // Wrap returns a Layer that asks next.
 func Wrap(next weir.Taker, o Options) *Layer {
 	return &Layer{next: next, budget: o.Budget, now: clock(o.Now), logger: cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}

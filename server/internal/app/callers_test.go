@@ -95,6 +95,13 @@ func TestScopedCallers(t *testing.T) {
 		{"settle", "http", "POST", "/v1/settle", settle},
 		{"release", "http", "POST", "/v1/release", fmt.Sprintf(wire, `,"id":"x"`)},
 		{"release", "http", "POST", "/v1/renew", fmt.Sprintf(wire, `,"id":"x","hold_ms":1000`)},
+		{"take", "http", "POST", "/v1/take", fmt.Sprintf(ownLimit, "")},
+		{"take", "http", "POST", "/v1/record", fmt.Sprintf(ownLimit, `,"cost":1`)},
+		{"peek", "http", "POST", "/v1/take", fmt.Sprintf(ownLimit, `,"cost":0`)},
+		{"refund", "http", "POST", "/v1/refund", fmt.Sprintf(ownLimit, `,"cost":1`)},
+		{"refund", "http", "POST", "/v1/reset", fmt.Sprintf(ownLimit, "")},
+		{"settle", "http", "POST", "/v1/settle", fmt.Sprintf(ownLimit, `,"id":"x","cost":1`)},
+		{"release", "http", "POST", "/v1/release", fmt.Sprintf(ownLimit, `,"id":"x"`)},
 		{"take", "http", "POST", "/json", fmt.Sprintf(wire, "")},
 		{"admin-read", "admin", "GET", "/v1/key?domain=shop&entry=user=a", ""},
 		{"admin-change", "admin", "POST", "/v1/key/reset", change},
@@ -139,6 +146,9 @@ func TestScopedRedisClients(t *testing.T) {
 		}
 	}
 }
+
+// ownLimit is a body with a limit in the call.
+const ownLimit = `{"domain":"shop","limits":[{"key":"k","limit":"9/s"}]%s}`
 
 // TestScopedVerbs: each WEIR command needs its verb in its domain, and the verb suffices. A
 // reset refunds everything.

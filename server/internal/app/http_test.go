@@ -243,6 +243,10 @@ func TestAnswersOfAllListeners(t *testing.T) {
 			d.call(method, path, fmt.Sprintf(wire, `,"id":"x","cost":1`))
 		case "/v1/renew":
 			d.call(method, path, fmt.Sprintf(wire, `,"id":"x","hold_ms":1000`))
+		case "/v1/record":
+			d.call(method, path, `{"domain":"shop","limits":[{"key":"k","limit":"1/s"}],"cost":1}`)
+		case "/v1/reset":
+			d.call(method, path, `{"domain":"shop","limits":[{"key":"k","limit":"1/s"}]}`)
 		case "/v1/release":
 			d.call(method, path, fmt.Sprintf(wire, `,"id":"x"`))
 		default:

@@ -57,7 +57,7 @@ type calls struct {
 	path      string // what the keys of all limits in calls begin with
 	forbidden bool
 	names     map[string]*namedCalls // that the domain's file has
-	others    namedCalls
+	unnamed   namedCalls
 }
 
 // namedCalls are the settings of the limits in calls that have one name.
@@ -91,7 +91,7 @@ func callPath(domain string) string {
 // readCalls makes the settings of a domain.
 func (s *Set) readCalls(name string, c *config.Calls) (*calls, error) {
 	in := &calls{domain: name, path: callPath(name), forbidden: c.Forbidden, names: make(map[string]*namedCalls, len(c.Names))}
-	in.others = newNamed(in.path, "", c.MaxKeys, c.OnStoreFailure)
+	in.unnamed = newNamed(in.path, "", c.MaxKeys, c.OnStoreFailure)
 	s.bounded = s.bounded || c.MaxKeys > 0
 	s.calls[in.path] = in
 	for i := range c.Names {
@@ -392,7 +392,7 @@ func (s *Set) callsIn(c *weir.Charge) *namedCalls {
 	if n := in.names[c.Limit.Name]; n != nil {
 		return n
 	}
-	return &in.others
+	return &in.unnamed
 }
 
 // unknownCalls are the settings of all domains that no file has. Their keys share one bound,

@@ -121,7 +121,7 @@ func TestCallsRefuse(t *testing.T) {
 	good := rules.Call{Key: "k", Limit: "1/s", Cost: 1}
 	for want, change := range map[string]func(r *rules.Request){
 		`limits[1].limit is "1/x": want its period to be s, min, h, day, week, month, year or a duration such as 30s`: func(r *rules.Request) { r.Calls[1].Limit = "1/x" },
-		`limits[1].name is "a b": want a name of at most 64 letters, digits and any of _ - . :`:                                  func(r *rules.Request) { r.Calls[1].Name = "a b" },
+		`limits[1].name is "a b": want a name of at most 64 letters, digits and any of _ - . :`:                       func(r *rules.Request) { r.Calls[1].Name = "a b" },
 		`limits[1].name is "b": want none beside the name "a" in the limit`:                                           func(r *rules.Request) { r.Calls[1].Name, r.Calls[1].Limit = "b", "a=1/s" },
 		`limits[1] is "2/s" for the same key and budget as "1/s": want a name of its own, as in "name=100/min"`:       func(r *rules.Request) { r.Calls[1].Limit = "2/s" },
 		`limits[1].key is 0 bytes: want 1 … 1024 bytes`:                                                               func(r *rules.Request) { r.Calls[1].Key = "" },
