@@ -660,6 +660,66 @@ func TestNoLimitWithoutAStore(t *testing.T) {
 	}
 }
 
+// TestLowerOverrideForgetsNothing: a lower limit refuses further units, and whatever ends a charge
+// meanwhile leaves the other units charged.
+func TestLowerOverrideForgetsNothing(t *testing.T) {
+	t.Parallel()
+	for id := range algo.Steps {
+		limit := weir.Limit{Algorithm: weir.Algorithm(id), Count: 100, Period: 24 * time.Hour}.MustCompile()
+		if limit.Algorithm == weir.Concurrency {
+			continue
+		}
+		for name, c := range map[string]struct {
+			kind weir.Kind
+			id   string
+			cost int64
+			want int64
+		}{
+			"released":       {acts.KindRelease, "held", 0, 95},
+			"settled below":  {acts.KindSettle, "held", 2, 97},
+			"settled above":  {acts.KindSettle, "held", 8, 103},
+			"refunded":       {acts.KindRefund, "held", 3, 97},
+			"without an ID":  {acts.KindRefund, "", 3, 97},
+			"charged beyond": {acts.KindRecord, "", 3, 103},
+			"renewed":        {acts.KindRenew, "held", 0, 100},
+			"refused":        {acts.KindTake, "", 1, 100},
+		} {
+			taker, clock := place(override.Options{})
+			act := func(kind weir.Kind, id string, cost int64) *weir.Act {
+				a := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: cost, At: clock.Micros()})
+				if a.Kind, a.ID = kind, id; kind == acts.KindTake || kind == acts.KindRenew {
+					a.Hold = time.Minute
+				}
+				if a.ID == "" {
+					a.Hold = 0
+				}
+				if taker.Take(t.Context(), []*weir.Act{a}); a.Err != nil {
+					t.Fatalf("%v, %s: %v", limit, name, a.Err)
+				}
+				return a
+			}
+			act(acts.KindTake, "held", 5)
+			act(acts.KindTake, "", 95)
+			set(t, taker, "k", weir.PerDay(10), clock.Now().Add(time.Hour))
+			if a := act(c.kind, c.id, c.cost); a.Allowed() == (name == "refused") || a.Decisions[0].Remaining != 0 {
+				t.Errorf("%v, %s: %v", limit, name, a.Decisions)
+			}
+			if a := act(acts.KindTake, "", 1); a.Allowed() {
+				t.Errorf("%v, %s: then granted under the override", limit, name)
+			}
+			taker.Delete("k")
+			wide := *limit
+			if wide.Count = 1000; wide.Burst > 0 {
+				wide.Burst = 1000
+			}
+			a := storetest.NewAct(weir.Charge{Key: "k", Limit: wide.MustCompile()})
+			if taker.Take(t.Context(), []*weir.Act{a}); 1000-a.Decisions[0].Remaining != c.want {
+				t.Errorf("%v, %s: %d used, want %d", limit, name, 1000-a.Decisions[0].Remaining, c.want)
+			}
+		}
+	}
+}
+
 // TestFits: the numbers of an override hold whatever the algorithm, unless it
 // cannot have them; everything else is the key's own.
 func TestFits(t *testing.T) {
