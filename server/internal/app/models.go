@@ -58,7 +58,7 @@ func (o *Options) ModelSettings() []Setting {
 		}
 		switch s.Flag {
 		case "request-memory":
-			s.Default, s.Help = 0, s.Help+fmt.Sprintf("\n(default: a quarter of the memory limit, at most %d)", maxModelMemory)
+			s.Default, s.Help = 0, strings.TrimSuffix(s.Help, ".")+fmt.Sprintf("\n(default: a quarter of the memory limit, at most %d).", maxModelMemory)
 		case "unmatched":
 			s.Default, s.Help = "refuse", "Answer requests that no rule applies to: refuse or allow. They are counted and logged."
 		}
@@ -203,8 +203,8 @@ func (o modelObserver) Stream(key, model string, change int) {
 	o.uses.Stream(key, model, change)
 }
 
-func (o modelObserver) Settled(key, model string, used map[string]int64) {
-	o.Models.Settled(key, model, used)
+func (o modelObserver) Settled(key, model, row string, used map[string]int64) {
+	o.Models.Settled(key, model, row, used)
 	o.uses.Settled(key, model, used)
 }
 

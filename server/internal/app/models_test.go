@@ -328,8 +328,12 @@ func TestModelMetrics(t *testing.T) {
 	t.Cleanup(upstream.Close)
 	app := start(t, Options{
 		Config: rulesFor(t, `domain: llm
+models: [{model: "m*", input: 0, output: 1000}]
 descriptors:
-  - {key: key, rate_limit: {name: output, count: output, requests_per_unit: 100, unit: hour, algorithm: gcra}}
+  - key: key
+    rate_limits:
+      - {name: output, count: output, requests_per_unit: 100, unit: hour, algorithm: gcra}
+      - {count: usd, dollars: 900, unit: day, algorithm: fixed_window}
 `),
 		Models: ModelOptions{Address: "127.0.0.1:0", Upstream: upstream.URL}, Admin: AdminOptions{Address: "127.0.0.1:0"},
 	})
@@ -349,8 +353,14 @@ descriptors:
 	for _, want := range []string{
 		`weir_models_requests_total{code="200",form="openai"} 1`, `weir_models_requests_total{code="429",form="openai"} 1`,
 		`weir_models_requests_total{code="200",form="anthropic"} 1`,
-		`weir_models_tokens_total{kind="input"} ` + fmt.Sprint(7+(len(promptBody)+3)/4), `weir_models_tokens_total{kind="cached"} 2`,
-		`weir_models_tokens_total{kind="output"} 980`,
+		`weir_models_tokens_total{kind="input",model="m*"} ` + fmt.Sprint(7+(len(promptBody)+3)/4), `weir_models_tokens_total{kind="cached",model="m*"} 2`,
+		`weir_models_tokens_total{kind="output",model="m*"} 980`,
+		// A dollar for a thousand tokens of the output; input is free.
+		`weir_models_dollars_total{model="m*"} 0.98`,
+		`weir_models_settled_units_total{count="output",model="m*",rule="output"} 980`,
+		`weir_models_settled_units_total{count="usd",model="m*",rule="key#2"} 980000`,
+		// Two of 80 were held. One was settled at 900, of which the limit records 200, and the other at its hold.
+		`weir_held_units_total{domain="llm",rule="output"} 160`, `weir_granted_units_total{domain="llm",rule="output"} 280`,
 		`weir_models_usage_missing_total{reason="absent"} 1`,
 		// 80 were held, and the limit records 200.
 		`weir_models_underestimated_units_total{rule="output"} 820`, `weir_models_forgiven_units_total{rule="output"} 700`,

@@ -136,6 +136,9 @@ type Glob struct{ pieces []string }
 // NewGlob returns the glob of a text.
 func NewGlob(text string) Glob { return Glob{strings.Split(text, "*")} }
 
+// String returns the text.
+func (g Glob) String() string { return strings.Join(g.pieces, "*") }
+
 // Wild reports whether the text has a star.
 func (g Glob) Wild() bool { return len(g.pieces) > 1 }
 

@@ -30,8 +30,8 @@ func Meters() []string {
 // how many.
 const DefaultOutputGuess = 1024
 
-// microUSD is the number of units of a usd limit in a dollar.
-const microUSD = 1_000_000
+// MicroUSD is the number of units of a usd limit in a dollar.
+const MicroUSD = 1_000_000
 
 // A Model is one row of the price table: the models that a pattern fits.
 type Model struct {
@@ -48,7 +48,7 @@ type Model struct {
 // maxUSD is the largest amount of a limit, and maxPrice the largest price of a million
 // tokens, in dollars. Beyond the first, a count in millionths of a dollar ends.
 const (
-	maxUSD   = weir.MaxCost / microUSD
+	maxUSD   = weir.MaxCost / MicroUSD
 	maxPrice = 100_000
 )
 
@@ -70,7 +70,7 @@ func (p *parser) dollars(o object, key string, most, otherwise int64) int64 {
 	}
 	whole, part, _ := strings.Cut(n.Value, ".")
 	amount, err := strconv.ParseInt(whole+part+strings.Repeat("0", 6-len(part)), 10, 64)
-	if err != nil || amount > most*microUSD {
+	if err != nil || amount > most*MicroUSD {
 		p.report(n, key+" is "+kind(n), want)
 		return otherwise
 	}

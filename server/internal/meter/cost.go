@@ -179,6 +179,14 @@ func (e *estimate) complete(u usage) usage {
 	return u
 }
 
+// row returns the pattern of the row of the price table; empty if there is none.
+func (e *estimate) row() string {
+	if e.price == nil {
+		return ""
+	}
+	return e.price.Name.String()
+}
+
 // nothing is a usage that is known to be none.
 var nothing = usage{hasInput: true, hasOutput: true}
 

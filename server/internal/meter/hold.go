@@ -191,7 +191,7 @@ func (h *holder) granted(plan *rules.Plan, e *estimate) *held {
 
 // with returns a part of what is held, or another one.
 func (own *held) with(acts []weir.Act) *held {
-	return &held{h: own.h, ctx: own.ctx, rules: own.rules, acts: acts}
+	return &held{h: own.h, ctx: own.ctx, rules: own.rules, e: own.e, acts: acts}
 }
 
 // release refunds everything, for a request that was refused.
@@ -398,17 +398,21 @@ func (own *held) count(u usage, free bool) {
 			used[meter] = 0
 		}
 	}
-	own.h.Observer.Settled(own.key, own.model, used)
+	own.h.Observer.Settled(own.key, own.model, own.e.row(), used)
 }
 
-// settled counts what a settlement could not charge, because a limit records at most one
-// full drain beyond its count.
+// settled counts what a settlement charged, and the part that a limit could not record,
+// because it records at most one full drain beyond its count.
 func (own *held) settled() {
 	for i := range own.acts {
 		a := &own.acts[i]
 		for j := range a.Charges {
 			c, d := &a.Charges[j], &a.Decisions[j]
-			if own.rules[c.Limit] && d.Outcome == weir.Granted && d.Granted < c.Cost {
+			if !own.rules[c.Limit] || d.Outcome != weir.Granted || c.Cost == 0 {
+				continue
+			}
+			own.h.Observer.Charged(c.Limit.Name, own.e.row(), rules.MeterOf(c.Limit), c.Cost)
+			if d.Granted < c.Cost {
 				own.h.Observer.Unrecorded(c.Limit.Name, c.Cost-d.Granted)
 			}
 		}

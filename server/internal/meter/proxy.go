@@ -74,8 +74,12 @@ type Observer interface {
 	// Stream counts streams of a caller and a model that begin, 1, and end, -1.
 	Stream(key, model string, change int)
 	// Settled counts what a request of a caller and a model has used, once: every number of
-	// config.Meters but that of dollars if there is no price.
-	Settled(key, model string, used map[string]int64)
+	// config.Meters but that of dollars if there is no price. Row is the pattern of the model
+	// in the price table; empty if there is none.
+	Settled(key, model, row string, used map[string]int64)
+	// Charged counts the units that a settled request was charged under a limit, by what it
+	// counts.
+	Charged(rule, row, count string, units int64)
 	// UsageMissing counts an answer without usage that counts, by the reason.
 	UsageMissing(reason string)
 	// Underestimated counts units beyond a hold, and Unrecorded those that a limit could not
@@ -98,14 +102,15 @@ const (
 // nobody is the Observer that counts nothing.
 type nobody struct{}
 
-func (nobody) Answered(string, int)                     {}
-func (nobody) FirstByte(time.Duration)                  {}
-func (nobody) Stream(string, string, int)               {}
-func (nobody) Settled(string, string, map[string]int64) {}
-func (nobody) UsageMissing(string)                      {}
-func (nobody) Underestimated(string, int64)             {}
-func (nobody) Unrecorded(string, int64)                 {}
-func (nobody) SettleFailed()                            {}
+func (nobody) Answered(string, int)                             {}
+func (nobody) FirstByte(time.Duration)                          {}
+func (nobody) Stream(string, string, int)                       {}
+func (nobody) Settled(string, string, string, map[string]int64) {}
+func (nobody) Charged(string, string, string, int64)            {}
+func (nobody) UsageMissing(string)                              {}
+func (nobody) Underestimated(string, int64)                     {}
+func (nobody) Unrecorded(string, int64)                         {}
+func (nobody) SettleFailed()                                    {}
 
 // A Proxy forwards requests to one provider and meters them. It is safe for concurrent use.
 // Create it with [New]; it starts nothing.

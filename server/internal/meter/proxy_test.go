@@ -22,6 +22,7 @@ import (
 type counted struct {
 	mu                  sync.Mutex
 	settled             map[string]map[string]int64 // by model, summed up
+	charged             map[string]int64            // by rule, row and what it counts
 	open                map[string]int              // streams, by key and model
 	missing             map[string]int
 	under, unrecorded   map[string]int64
@@ -30,7 +31,7 @@ type counted struct {
 }
 
 func newCounted() *counted {
-	return &counted{settled: map[string]map[string]int64{}, open: map[string]int{}, missing: map[string]int{}, under: map[string]int64{}, unrecorded: map[string]int64{}}
+	return &counted{settled: map[string]map[string]int64{}, charged: map[string]int64{}, open: map[string]int{}, missing: map[string]int{}, under: map[string]int64{}, unrecorded: map[string]int64{}}
 }
 
 // sum returns what was settled in all.
@@ -60,7 +61,11 @@ func (c *counted) Stream(key, model string, n int) {
 	c.do(func() { c.streams, c.open[key+" "+model] = c.streams+n, c.open[key+" "+model]+n })
 }
 
-func (c *counted) Settled(key, model string, used map[string]int64) {
+func (c *counted) Charged(rule, row, count string, n int64) {
+	c.do(func() { c.charged[rule+" "+row+" "+count] += n })
+}
+
+func (c *counted) Settled(key, model, row string, used map[string]int64) {
 	c.do(func() {
 		sum := c.settled[key+" "+model]
 		if sum == nil {

@@ -358,6 +358,19 @@ func TestModelNames(t *testing.T) {
 	}
 }
 
+// TestWaitText wants a wait as people read it, never less than it is.
+func TestWaitText(t *testing.T) {
+	t.Parallel()
+	for seconds, want := range map[int]string{
+		1: "1 s", 60: "60 s", 120: "120 s", 121: "3 minutes", 3540: "59 minutes", 3541: "1 hour", 3600: "1 hour", 3601: "1 hour 1 minute",
+		7300: "2 hours 2 minutes", 86400: "24 hours", 86401: "1 day 1 hour", 295991: "3 days 11 hours", 30 * 86400: "30 days",
+	} {
+		if got := waitText(seconds); got != want {
+			t.Errorf("%d s is %q, want %q", seconds, got, want)
+		}
+	}
+}
+
 // TestUnknownToProvider wants a call that the provider refuses to know to count for nothing,
 // so that strangers use up no limit of a model.
 func TestUnknownToProvider(t *testing.T) {

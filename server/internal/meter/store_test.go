@@ -515,4 +515,11 @@ func TestWhatIsUsedIsSeen(t *testing.T) {
 	if diff := cmp.Diff(want, b.seen.settled); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	// Limits of what was not used are not charged.
+	charged := map[string]int64{
+		"rpm mock* requests": 3, "input mock* input": truth.Input, "output mock* output": 14, "tokens mock* tokens": truth.Input + 14,
+	}
+	if diff := cmp.Diff(charged, b.seen.charged); diff != "" {
+		t.Errorf("charged (-want +got):\n%s", diff)
+	}
 }

@@ -29,6 +29,7 @@ func whole(t *testing.T) map[string]*dto.MetricFamily {
 	f := newFixture(t, "domain: d\nbudgets: {m: {algorithm: gcra, requests_per_unit: 1, unit: minute}}\ndescriptors:\n  - {key: b, rate_limit: {budget: m}}\n  - key: a\n"+rule+"    trial: {algorithm: gcra, requests_per_unit: 1, unit: minute}\n")
 	f.Watch(watched())
 	f.ask(t, "d", "a=1", 1)
+	f.hold(t, "b", "1", 1, -1)
 	limit := f.set.Rules()[0].Limits[0].Limit
 	f.FrontEnd("http", true).Observe(&observe.Call{Acts: []*weir.Act{{Charges: []weir.Charge{{Limit: limit, Cost: 1}}, Err: weir.ErrAmbiguous}}, Limits: []*weir.Limit{limit}})
 	f.HTTP(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
@@ -41,7 +42,8 @@ func whole(t *testing.T) map[string]*dto.MetricFamily {
 	f.Panicked("grpc")()
 	models := f.Models()
 	models.Answered("openai", http.StatusOK)
-	models.Settled("k", "m", map[string]int64{"input": 1})
+	models.Settled("k", "m", "*", map[string]int64{"input": 1, "usd": 1})
+	models.Charged("output", "*", "output", 1)
 	models.UsageMissing("absent")
 	models.Underestimated("output", 1)
 	models.Unrecorded("output", 1)

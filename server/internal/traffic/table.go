@@ -42,7 +42,8 @@ const sources = acts.SourceFailClosed + 1
 type tally struct {
 	name
 	counts    [decisions][sources]atomic.Uint64
-	units     atomic.Uint64
+	units     atomic.Uint64 // used: charged without a hold, or by a settlement
+	held      atomic.Uint64 // granted to holds
 	nearLimit atomic.Uint64
 	sample    atomic.Pointer[string] // a key that was refused, for the log
 	shadowed  atomic.Pointer[string] // one that would have been refused
@@ -59,10 +60,11 @@ func (t *tally) sampleOf(shadow bool) *atomic.Pointer[string] {
 	return &t.sample
 }
 
-// A part counts the units of a budget that one alternative of a rule was granted.
+// A part counts the units of a budget that one alternative of a rule used.
 type part struct {
 	partName
 	units atomic.Uint64
+	held  atomic.Uint64
 	steps *steps
 }
 
