@@ -317,16 +317,18 @@ func (f *finder) inPlace(b *bytes.Buffer, q *question, s *site) {
 // refusalPage returns the error_page that answers a refusal, as the site's own for the
 // status of its limits does.
 func (s *site) refusalPage() string {
-	for _, page := range s.pagesOf(s.status) {
-		codes, target, response := page.words[1:len(page.words)-1], page.words[len(page.words)-1], "="+s.status
-		if last := len(codes) - 1; strings.HasPrefix(codes[last], "=") {
-			response = codes[last]
-		} else if strings.Contains(target, "://") {
-			response = "" // a redirect
-		}
-		return strings.Join(strings.Fields("error_page "+refusedStatus+" "+response+" "+quoted(target)), " ") + ";"
+	pages := s.pagesOf(s.status)
+	if len(pages) == 0 {
+		return "error_page " + refusedStatus + " = @weir_refused_" + s.status + ";"
 	}
-	return "error_page " + refusedStatus + " = @weir_refused_" + s.status + ";"
+	words := pages[0].words
+	codes, target, response := words[1:len(words)-1], words[len(words)-1], "="+s.status
+	if last := codes[len(codes)-1]; strings.HasPrefix(last, "=") {
+		response = last
+	} else if strings.Contains(target, "://") {
+		response = "" // a redirect
+	}
+	return strings.Join(strings.Fields("error_page "+refusedStatus+" "+response+" "+quoted(target)), " ") + ";"
 }
 
 func writeWords(all []string) string {

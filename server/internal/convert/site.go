@@ -234,7 +234,7 @@ func (f *finder) keep(s *site, around refusal) {
 	}
 	if len(s.uses) > 0 {
 		inherited := s.askedFor
-		switch why := s.unasked(); {
+		switch why := s.obstacle(); {
 		case why == "":
 			f.checkSite(s)
 			s.askedFor = true
@@ -253,8 +253,8 @@ func (f *finder) keep(s *site, around refusal) {
 	f.blocks = append(f.blocks, *s)
 }
 
-// unasked says why a site cannot ask Weir; empty if it can.
-func (s *site) unasked() string {
+// obstacle says why a site cannot ask Weir; empty if it can.
+func (s *site) obstacle() string {
 	switch {
 	case s.asks != nil:
 		return fmt.Sprintf("has the auth_request of %s, and nginx asks only one", s.asks.at)
