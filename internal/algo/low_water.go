@@ -76,7 +76,11 @@ func (l *LowWater) add(now, level int64, most int) {
 	for n > 0 && l.marks[n-1].level >= level {
 		n--
 	}
-	if l.marks = l.marks[:n]; n >= most {
+	l.marks = l.marks[:n]
+	switch {
+	case n > 0 && l.marks[n-1].at == now:
+		return // no instant lies between the two
+	case n >= most:
 		l.merge()
 	}
 	l.marks = append(l.marks, mark{now, level})

@@ -42,7 +42,9 @@ elseif used > aged then
     while last > 2 and low[last] >= level do
       last = last - 2
     end
-    if last >= 34 then
+    if last > 2 and low[last - 1] == at then
+      at = nil -- no instant lies between the two
+    elseif last >= 34 then
       local best, ratio = 4, -1
       for i = 4, last - 2, 2 do
         local r = low[i] / low[i + 2]
@@ -55,7 +57,9 @@ elseif used > aged then
       table.remove(low, best + 1)
       last = last - 2
     end
-    low[last + 1], low[last + 2], last = at, level, last + 2
+    if at then
+      low[last + 1], low[last + 2], last = at, level, last + 2
+    end
     -- @include low_water write
   end
 end
