@@ -18,7 +18,7 @@ func (f *finder) checkSite(s *site) {
 			f.lose(d.at, "%s is not of nginx itself: if it refuses requests before auth_request does, they are not counted; if it acts on sub-requests, exempt /_weir/", text)
 		}
 	}
-	if len(s.pagesOf(s.status)) > 0 {
+	if s.status != refusedStatus && len(s.pagesOf(s.status)) > 0 {
 		for _, d := range f.unauthorized(s) {
 			f.lose(d.at, "%s: its 401 gets the error_page of refused requests", strings.Join(d.words, " "))
 		}

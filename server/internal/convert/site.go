@@ -23,6 +23,7 @@ type site struct {
 	asks, off *directive
 	askedFor  bool // by a block around it, whose auth_request of Weir it inherits
 	release   bool // it keeps its limits in nginx, and turns Weir's auth_request off
+	native    bool // nginx limits it
 	satisfy   *directive
 	// access are the directives that refuse requests before auth_request does, and ownRules
 	// reports whether the site has allow or deny of its own.
@@ -235,7 +236,9 @@ func (f *finder) keep(s *site, around refusal) {
 	if len(s.uses) > 0 {
 		inherited := s.askedFor
 		switch why := s.obstacle(); {
+		case s.native && !s.own: // as the block around it
 		case why == "":
+			s.native = false
 			f.checkSite(s)
 			s.askedFor = true
 			if s.own || s.level == inServer || s.refusal != around || s.ownPages || s.off != nil || !inherited || f.copies(s.uses) {
@@ -244,10 +247,11 @@ func (f *finder) keep(s *site, around refusal) {
 		default:
 			f.lose(s.at, "%s %s; keep its limit_req in nginx, which counts apart from Weir", s.name, why)
 			s.askedFor = false
-			if inherited {
+			if inherited || !s.own {
 				s.release = true
 				f.sites = append(f.sites, *s)
 			}
+			s.native = true
 		}
 	}
 	f.blocks = append(f.blocks, *s)
