@@ -53,6 +53,9 @@ func (a *App) newGRPC(service *rls.Service, other *compared) (*listener, error) 
 		Methods: map[string]frames.Handler{limit.name: serve},
 		Streams: map[string]frames.StreamHandler{},
 	}
+	if reply := service.Oversized(); reply != nil {
+		options.Oversized = map[string][]byte{limit.name: reply}
+	}
 	if o.Telemetry.Tracing == nil { // spans are of single calls
 		options.Gather = limit.gather
 	}

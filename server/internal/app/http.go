@@ -26,8 +26,11 @@ const (
 	writeTimeout      = 5 * time.Second
 	idleTimeout       = 60 * time.Second
 	maxHeaderBytes    = 16 << 10
-	http2Streams      = 100       // of a connection
-	http2Buffer       = 256 << 10 // bytes that a connection may send without being read
+	// A proxy may send the headers of its client twice, once as values of its own. nginx
+	// reads 32 KiB of them.
+	maxProxyHeaderBytes = 64 << 10
+	http2Streams        = 100       // of a connection
+	http2Buffer         = 256 << 10 // bytes that a connection may send without being read
 )
 
 const (
@@ -57,6 +60,8 @@ func (a *App) frontEnds(by *callers.Authenticator) (http.Handler, *rls.Service) 
 		Rejected:  rejected,
 		Unmatched: t.unmatched,
 		Logger:    t.seldom,
+
+		RefuseOversized: o.Oversized == refuse,
 	})
 	service := rls.New(rls.Options{
 		Gather:    a.engine.waits(),
@@ -70,6 +75,8 @@ func (a *App) frontEnds(by *callers.Authenticator) (http.Handler, *rls.Service) 
 		Rejected:  rejected,
 		Unmatched: t.unmatched,
 		Logger:    t.seldom,
+
+		RefuseOversized: o.Oversized == refuse,
 	})
 	return api, service
 }
@@ -105,6 +112,7 @@ func (a *App) newHTTP(api http.Handler, service *rls.Service, other *compared, b
 	guarded := fromPages(o, o.HTTP, o.HTTPTLS, requireToken(routed, by))
 	s := newHTTPServer(o.Logger, min(o.DrainDelay, maxDismissal))
 	s.Handler = t.http(t.panics("http").HTTP(guarded))
+	s.MaxHeaderBytes = maxProxyHeaderBytes
 	return s.listener(o, "http", o.HTTP, o.HTTPTLS, o.HTTPMaxConnections, t)
 }
 

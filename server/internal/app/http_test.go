@@ -214,7 +214,6 @@ func TestAnswersOfAllListeners(t *testing.T) {
 	}
 	d.call("POST", "/json", `{"domain":`)
 	d.call("POST", "/json", `{"domain":"demo","descriptors":[]}`)
-	d.call("POST", "/json", body+strings.Repeat(" ", 256<<10))
 	d.call("GET", "/healthcheck", "")
 	d.call("GET", "/metrics", "")
 	d.call("HEAD", "/metrics", "")
@@ -222,6 +221,9 @@ func TestAnswersOfAllListeners(t *testing.T) {
 	d.of(start(t, Options{Store: "redis://127.0.0.1:1", Timeout: 4 * time.Second, Config: rulesFor(t, failureRules)}))
 	d.call("POST", "/json", `{"domain":"shop","descriptors":[{"entries":[{"key":"theirs","value":"a"}]}]}`)
 	d.call("GET", "/healthcheck", "")
+
+	d.of(start(t, Options{Oversized: "error"}))
+	d.call("POST", "/json", body+strings.Repeat(" ", 256<<10))
 
 	d.of(start(t, Options{HTTPTokenFile: passwordFile(t, oldToken)}))
 	for _, operation := range d.document.Operations() {

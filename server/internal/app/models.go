@@ -45,7 +45,7 @@ func (o *ModelOptions) on() bool { return o.Upstream != "" || o.Mock }
 // not have.
 var (
 	groupsNotOfModels = map[string]bool{"Rules over xDS": true, "Answers": true, "Envoy's rate limit service": true}
-	flagsNotOfModels  = map[string]bool{"envoyproxy-metrics": true, "max-descriptors": true, "max-value-bytes": true}
+	flagsNotOfModels  = map[string]bool{"envoyproxy-metrics": true, "max-descriptors": true}
 )
 
 // ModelSettings returns the settings of a proxy for language models.

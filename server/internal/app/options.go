@@ -81,6 +81,7 @@ type Options struct {
 	Headers      ratelimitheader.Style
 	RLS          rls.Mode
 	RLSCompare   string // empty: answer with Weir's own decisions
+	Oversized    string
 	Timeout      time.Duration
 
 	// DrainDelay is how long Stop goes on accepting connections after /readyz has begun

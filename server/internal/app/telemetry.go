@@ -120,8 +120,8 @@ func (t *telemetry) rejections(listener string) func(admission.Reason) {
 
 // unmatched counts a request that no rule applies to, logs its domain at most once a
 // minute, and reports whether to refuse it.
-func (t *telemetry) unmatched(req *rules.Request, why rules.Unmatched) (refuse bool) {
-	refuse = t.options.Unmatched == "refuse"
+func (t *telemetry) unmatched(req *rules.Request, why rules.Unmatched) (refused bool) {
+	refused = t.options.Unmatched == refuse
 	t.metrics.Unmatched(req.Domain, why)
 	t.unmatchedSeen.Add(req, time.Now())
 	if t.strays.due(why, req.Domain, time.Now()) {
@@ -130,9 +130,9 @@ func (t *telemetry) unmatched(req *rules.Request, why rules.Unmatched) (refuse b
 			level, message = slog.LevelWarn, "a request has an unknown domain"
 		}
 		domain, keys := dashboard.UnmatchedNames(req)
-		t.options.Logger.Log(context.Background(), level, message, "domain", domain, "keys", keys, "refused", refuse)
+		t.options.Logger.Log(context.Background(), level, message, "domain", domain, "keys", keys, "refused", refused)
 	}
-	return refuse
+	return refused
 }
 
 const (

@@ -29,6 +29,11 @@ type pending struct {
 // act answers a POST for one kind of act.
 func (a *api) act(w http.ResponseWriter, r *http.Request, kind weir.Kind) {
 	req, err := a.readAct(w, r, kind)
+	if tooLarge := new(http.MaxBytesError); a.RefuseOversized && kind == acts.KindTake && errors.As(err, &tooLarge) {
+		w.Header()["Cache-Control"] = noStore
+		jsonbody.Write(w, http.StatusTooManyRequests, actAnswer{Limits: []limitAnswer{}})
+		return
+	}
 	if err != nil {
 		a.fail(w, r, err)
 		return
@@ -88,11 +93,12 @@ func acceptable(contentType string) bool {
 
 // bodyError describes why a body was not read.
 func (a *api) bodyError(w http.ResponseWriter, err error) error {
-	switch {
+	switch tooLarge := new(http.MaxBytesError); {
+	case errors.As(err, &tooLarge):
+		a.rejected(admission.Message)
+		return err
 	case errors.Is(err, admission.ErrFull):
-		if a.Rejected != nil {
-			a.Rejected(admission.Memory)
-		}
+		a.rejected(admission.Memory)
 		w.Header().Set("Retry-After", "1")
 		return &problem.Document{
 			Status: http.StatusServiceUnavailable, Code: "request_memory",
@@ -102,6 +108,12 @@ func (a *api) bodyError(w http.ResponseWriter, err error) error {
 		return err
 	}
 	return jsonbody.CutShort()
+}
+
+func (a *api) rejected(why admission.Reason) {
+	if a.Rejected != nil {
+		a.Rejected(why)
+	}
 }
 
 // actBody is the body of a POST. Pointers are nil for absent fields.

@@ -62,8 +62,11 @@ type Options struct {
 	// Budget bounds the memory of bodies that are being read and decoded. Nil: no
 	// bound.
 	Budget *admission.Budget
+	// RefuseOversized refuses takes whose body is too large to be read, as if they were
+	// over a limit. Otherwise they get status 413.
+	RefuseOversized bool
 	// Rejected, if not nil, is called for each request that found no room in the
-	// budget.
+	// budget or is too large.
 	Rejected func(admission.Reason)
 	// Unmatched, if not nil, is called for each request that no rule applies to, and
 	// reports whether to refuse it. Nil: it is allowed.

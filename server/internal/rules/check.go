@@ -37,7 +37,7 @@ func (r *Request) check() error {
 		return err
 	}
 	for i, entries := range r.Descriptors {
-		if err := r.Bounds.checkEntries(i, entries); err != nil {
+		if err := checkEntries(i, entries); err != nil {
 			return err
 		}
 	}
