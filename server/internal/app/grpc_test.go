@@ -351,7 +351,7 @@ func TestGRPCLimits(t *testing.T) {
 	}{
 		{1500, 2500, codes.InvalidArgument}, // without descriptors
 		{2000, 10, codes.Internal},          // its client knows the limit
-		{10, 3001, codes.OK}, // over the limit
+		{10, 3001, codes.OK},                // over the limit
 	} {
 		ctx := metadata.AppendToOutgoingContext(t.Context(), "x-large", strings.Repeat("h", test.header))
 		if _, err := client.ShouldRateLimit(ctx, &rlsv3.RateLimitRequest{Domain: strings.Repeat("m", test.message)}); status.Code(err) != test.want {

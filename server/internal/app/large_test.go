@@ -149,9 +149,9 @@ func TestLargerRequestsAreRefused(t *testing.T) {
 		ask    *rlsv3.RateLimitRequest
 		want   string
 	}{
-		"descriptors":          {Limits{}, large("plain", numbers(513)...), "descriptors is 513: want 1 … 512 descriptors"},
-		"fewer by a flag":      {limited, large("plain", numbers(4)...), "descriptors is 4: want 1 … 3 descriptors"},
-		"decided together":     {Limits{}, large("algorithm", numbers(65)...), "descriptors is 65 charges of rules with an algorithm: want at most 64"},
+		"descriptors":      {Limits{}, large("plain", numbers(513)...), "descriptors is 513: want 1 … 512 descriptors"},
+		"fewer by a flag":  {limited, large("plain", numbers(4)...), "descriptors is 4: want 1 … 3 descriptors"},
+		"decided together": {Limits{}, large("algorithm", numbers(65)...), "descriptors is 65 charges of rules with an algorithm: want at most 64"},
 	} {
 		app := start(t, Options{Config: rulesFor(t, largeRules), Limits: c.limits})
 		_, err := envoyAsks(t, app, c.ask)

@@ -16,7 +16,6 @@ import (
 // loader goes through the files of a source.
 type loader struct {
 	source   Source
-	folders  []string
 	files    []file
 	texts    []text // of the files, in their order
 	seen     map[string]bool
@@ -99,7 +98,6 @@ func (l *loader) path(path string) {
 }
 
 func (l *loader) folder(at file) {
-	l.folders = append(l.folders, at.name)
 	entries, err := os.ReadDir(at.real)
 	if err != nil {
 		l.fail(at.name, settingfile.Reason(err), "a folder that can be read")
