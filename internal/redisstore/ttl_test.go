@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/pages"
 	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
@@ -154,6 +156,46 @@ func TestEveryKeyIsForgottenInTime(t *testing.T) {
 		}
 		if lifetimes(client, prefix, mutant) == nil {
 			t.Errorf("mutant %q was not noticed", name)
+		}
+	}
+}
+
+// TestPageOfLives holds the lives of keys on the page about Redis against real ones.
+func TestPageOfLives(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(pages.Path("docs/redis.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := dial(t, testserver.StartRedis(t).Addr())
+	store := open(t, client, redisstore.Options{Prefix: "lives:"})
+	const day = 24 * time.Hour
+	for _, c := range []struct {
+		says  string
+		limit weir.Limit
+		life  time.Duration
+	}{
+		{"a calendar, because months have up to 31 days: 5 days for a day", weir.Limit{Period: day, TimeZone: "UTC"}, 5 * day},
+		{"11 for a week", weir.Limit{Period: 7 * day, TimeZone: "Europe/Paris"}, 11 * day},
+		{"34 for a month", weir.Limit{Period: 30 * day, TimeZone: "UTC", AnchorDay: 31}, 34 * day},
+		{"369 for a year", weir.Limit{Period: 365 * day, TimeZone: "UTC"}, 369 * day},
+		{"one window; after", weir.Limit{Period: time.Hour}, time.Hour},
+		{"two windows", weir.Limit{Period: time.Hour, Algorithm: weir.SlidingCounter}, 2 * time.Hour},
+		{"the whole burst drains", weir.Limit{Period: time.Hour, Burst: 200, Algorithm: weir.GCRA}, 2 * time.Hour},
+	} {
+		if c.limit.Count = 100; c.limit.Burst == 0 && c.limit.Algorithm == 0 {
+			c.limit.Algorithm = weir.FixedWindow
+		}
+		if !strings.Contains(strings.Join(strings.Fields(string(page)), " "), c.says) {
+			t.Errorf("the page does not say %q", c.says)
+		}
+		charge := weir.Charge{Key: c.says, Limit: c.limit.MustCompile(), Cost: 1}
+		a := storetest.NewAct(charge)
+		if store.Take(t.Context(), []*weir.Act{a}); a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		if err := lives(client, store.KeyOf(&charge), c.life); err != nil {
+			t.Errorf("%s: %v", c.says, err)
 		}
 	}
 }
