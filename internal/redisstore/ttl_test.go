@@ -175,7 +175,7 @@ func TestPageOfLives(t *testing.T) {
 		limit weir.Limit
 		life  time.Duration
 	}{
-		{"a calendar, because months have up to 31 days: 5 days for a day", weir.Limit{Period: day, TimeZone: "UTC"}, 5 * day},
+		{"because a month may have 31 days: 5 days for a day", weir.Limit{Period: day, TimeZone: "UTC"}, 5 * day},
 		{"11 for a week", weir.Limit{Period: 7 * day, TimeZone: "Europe/Paris"}, 11 * day},
 		{"34 for a month", weir.Limit{Period: 30 * day, TimeZone: "UTC", AnchorDay: 31}, 34 * day},
 		{"369 for a year", weir.Limit{Period: 365 * day, TimeZone: "UTC"}, 369 * day},
