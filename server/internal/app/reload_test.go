@@ -254,7 +254,10 @@ func TestReloadsWithinASecond(t *testing.T) {
 		change func(t *testing.T, dir string)
 	}{
 		"a file": {
-			func(t *testing.T, dir string) string { write(t, dir+"/rules.yaml", rulesOf(1)); return dir + "/rules.yaml" },
+			func(t *testing.T, dir string) string {
+				write(t, dir+"/rules.yaml", rulesOf(1))
+				return dir + "/rules.yaml"
+			},
 			func(t *testing.T, dir string) { write(t, dir+"/rules.yaml", rulesOf(22)) },
 		},
 		"a file that is replaced by one of its size and age": {
@@ -314,7 +317,10 @@ func TestReloadsWithinASecond(t *testing.T) {
 			func(t *testing.T, dir string) { write(t, dir+"/elsewhere/v1", rulesOf(22)) },
 		},
 		restless: {
-			func(t *testing.T, dir string) string { write(t, dir+"/rules.yaml", rulesOf(1)); return dir + "/rules.yaml" },
+			func(t *testing.T, dir string) string {
+				write(t, dir+"/rules.yaml", rulesOf(1))
+				return dir + "/rules.yaml"
+			},
 			func(*testing.T, string) {},
 		},
 	} {
