@@ -3,7 +3,6 @@ package admin
 import (
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"net/url"
 	"slices"
@@ -53,9 +52,8 @@ type entryBody struct {
 // readChange reads the request of a POST. It accepts no content type that the form of a
 // web page can send.
 func readChange(w http.ResponseWriter, r *http.Request, now time.Time) (*request, error) {
-	header := r.Header.Get("Content-Type")
-	if mediaType, _, err := mime.ParseMediaType(header); err != nil || mediaType != "application/json" {
-		return nil, jsonbody.UnsupportedType(header)
+	if wrong := jsonbody.Unsupported(r.Header, func(mediaType string) bool { return mediaType == "application/json" }); wrong != nil {
+		return nil, wrong
 	}
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	switch {

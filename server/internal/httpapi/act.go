@@ -3,7 +3,6 @@ package httpapi
 import (
 	"errors"
 	"fmt"
-	"mime"
 	"net/http"
 	"slices"
 	"strconv"
@@ -59,8 +58,8 @@ func (a *api) act(w http.ResponseWriter, r *http.Request, kind weir.Kind) {
 
 // readAct reads the request of a POST, within the bounds and the budget.
 func (a *api) readAct(w http.ResponseWriter, r *http.Request, kind weir.Kind) (*rules.Request, error) {
-	if header := r.Header.Get("Content-Type"); !acceptable(header) {
-		return nil, jsonbody.UnsupportedType(header)
+	if wrong := jsonbody.Unsupported(r.Header, acceptable); wrong != nil {
+		return nil, wrong
 	}
 	body, err := a.Budget.ReadBody(w, r, maxBody)
 	if err != nil {
@@ -82,13 +81,14 @@ func (a *api) readAct(w http.ResponseWriter, r *http.Request, kind weir.Kind) (*
 	return parseAct(body.Text, kind)
 }
 
-// acceptable accepts JSON, no content type, and the form type that curl -d claims.
-func acceptable(contentType string) bool {
-	if contentType == "" || contentType == "application/json" {
+// acceptable accepts JSON, no media type, and what programs claim that were told none: curl -d
+// claims a form, and a browser's fetch plain text.
+func acceptable(mediaType string) bool {
+	switch mediaType {
+	case "", "application/json", "application/x-www-form-urlencoded", "text/plain":
 		return true
 	}
-	mediaType, _, err := mime.ParseMediaType(contentType)
-	return err == nil && (mediaType == "application/json" || strings.HasSuffix(mediaType, "+json") || mediaType == "application/x-www-form-urlencoded")
+	return strings.HasSuffix(mediaType, "+json")
 }
 
 // bodyError describes why a body was not read.
