@@ -19,8 +19,6 @@ import (
 
 // The bounds of limits in a call.
 const (
-	// MaxCallKeyBytes is the length of the longest key.
-	MaxCallKeyBytes = 1 << 10
 	// MaxCallLimitBytes is the length of the longest text form, its name included.
 	MaxCallLimitBytes = 128
 )
@@ -32,7 +30,7 @@ const DefaultDomain = "default"
 // the domain, the Key and the limit's name, or its algorithm and period if it has none:
 // another count or burst is still the same budget.
 type Call struct {
-	// Key names who or what is limited: any 1 … [MaxCallKeyBytes] bytes.
+	// Key names who or what is limited: any bytes, at least one. The front end bounds them.
 	Key string
 	// Limit is the text form of the limit, as [weir.ParseLimit] reads it, with an optional
 	// name before it: "login=5/min".
@@ -184,8 +182,8 @@ func (r *Request) checkCalls() error {
 	}
 	for i := range r.Calls {
 		switch c := &r.Calls[i]; {
-		case c.Key == "" || len(c.Key) > MaxCallKeyBytes:
-			return callMistake(i, "key", strconv.Itoa(len(c.Key))+" bytes", fmt.Sprintf("1 … %d bytes", MaxCallKeyBytes))
+		case c.Key == "":
+			return callMistake(i, "key", "0 bytes", "at least 1 byte")
 		case len(c.Limit)+len(c.Name) > MaxCallLimitBytes:
 			return callMistake(i, "limit", shortened(c.Limit), fmt.Sprintf("at most %d bytes", MaxCallLimitBytes))
 		case c.Cost < 0 || c.Cost > algo.MaxCount:
