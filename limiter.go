@@ -192,7 +192,7 @@ func (l *Limiter) begin(kind Kind, key string, cost int64) *call {
 func (l *Limiter) end(c *call) {
 	a := &c.act
 	a.Scope = algo.Scope{}
-	a.ID, a.NewID, a.Hold, a.MaxWait, a.Immediate, a.Err = "", false, 0, 0, false, nil
+	a.ID, a.NewID, a.Hold, a.MaxWait, a.Immediate, a.Dry, a.Err = "", false, 0, 0, false, false, nil
 	for i := range a.Charges {
 		a.Charges[i].UpTo, a.Charges[i].At, a.Charges[i].Delay = 0, 0, 0
 	}
@@ -344,6 +344,17 @@ func (l *Limiter) owner(key string) string {
 // Peek returns a decision that says how many units remain. It charges nothing.
 func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 	return l.AllowN(ctx, key, 0)
+}
+
+// Would returns the decision that AllowN would return for n units now, without charging them:
+// if they do not fit, its RetryAfter says when they will. Its Granted is 0. Slots of a
+// concurrency limit can be asked for, one at a time.
+func (l *Limiter) Would(ctx context.Context, key string, n int64) (d Decision, err error) {
+	c := l.begin(kindTake, key, n)
+	defer l.end(c)
+	c.act.Dry = true
+	err = l.ask(ctx, c, &d)
+	return d, err
 }
 
 func (l *Limiter) takeUpTo(ctx context.Context, key string, cost, upTo int64) (d Decision, err error) {

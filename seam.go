@@ -157,7 +157,11 @@ type Act struct {
 	// Immediate refuses charges that a leaky_bucket would grant with a delay, for
 	// callers that cannot wait.
 	Immediate bool
-	Charges   []Charge
+	// Dry asks whether a take would be granted, and when: its decisions are those of the
+	// take, but nothing is charged, and no units are Granted. It is for takes without an ID,
+	// UpTo or MaxWait. Units that a layer has leased do not count: it asks the store.
+	Dry     bool
+	Charges []Charge
 	// Decisions receives the answers; the caller provides len(Charges) of them. An Amend
 	// reads from them which answer the caller of the take got.
 	Decisions []Decision

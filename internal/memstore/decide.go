@@ -31,7 +31,11 @@ func (c *call) decide(a *weir.Act, now int64) {
 	} else {
 		fits = c.weigh(a, 0, len(a.Charges), now)
 	}
-	if fits {
+	switch {
+	case a.Dry:
+		c.wouldGrant(a, fits)
+		return
+	case fits:
 		c.grant(a, now)
 		return
 	}
@@ -42,6 +46,16 @@ func (c *call) decide(a *weir.Act, now int64) {
 	for i := range a.Charges {
 		if t := &c.slots[c.slotOf[i]]; t.rule.ChargeRefused && a.Decisions[i].Outcome == weir.Refused {
 			c.noteRefused(a, i, t.overcharge(a.Charges[i].Cost), now)
+		}
+	}
+}
+
+// wouldGrant fills in the decisions of a dry run: those of a grant, without its units, if all
+// charges fit.
+func (c *call) wouldGrant(a *weir.Act, fits bool) {
+	for i := range a.Decisions {
+		if d := &a.Decisions[i]; fits && d.Outcome == weir.NotCharged {
+			d.Outcome, d.Delay = weir.Granted, time.Duration(c.wants[i].delay)*time.Microsecond
 		}
 	}
 }

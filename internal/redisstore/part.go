@@ -145,7 +145,7 @@ func (s *Store) follow(j *job) {
 // cut returns an act with the part's charges.
 func (p *part) cut(a *weir.Act) *weir.Act {
 	act := &weir.Act{
-		Kind: a.Kind, Scope: a.Scope, Hold: a.Hold, MaxWait: a.MaxWait, Immediate: a.Immediate,
+		Kind: a.Kind, Scope: a.Scope, Hold: a.Hold, MaxWait: a.MaxWait, Immediate: a.Immediate, Dry: a.Dry,
 		Charges: make([]weir.Charge, len(p.from)), Decisions: make([]weir.Decision, len(p.from)),
 	}
 	for i, n := range p.from {
@@ -365,7 +365,7 @@ func (j *job) notCharged(p *part) {
 
 // costs reports whether the part charges anything.
 func (p *part) costs() bool {
-	return slices.ContainsFunc(p.Charges, func(c weir.Charge) bool { return c.Cost > 0 })
+	return !p.Dry && slices.ContainsFunc(p.Charges, func(c weir.Charge) bool { return c.Cost > 0 })
 }
 
 // finishUndo takes the answers to the amendments.

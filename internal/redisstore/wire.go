@@ -26,6 +26,7 @@ const (
 	flagKeep      = 16
 	flagAnonymous = 32
 	flagAlt       = 64
+	flagDry       = 128
 
 	runImmediate = 1
 	runUpTo      = 2
@@ -252,6 +253,9 @@ func (it *item) appendAct(p []byte) []byte {
 	}
 	if a.Alternatives() {
 		flags |= flagAlt
+	}
+	if a.Dry {
+		flags |= flagDry
 	}
 	p = append(p, byte(a.Kind), byte(len(a.Charges)), flags)
 	if flags&flagMore == 0 {

@@ -181,6 +181,9 @@ func (l *Remote) decideLocally(a *weir.Act) {
 				a.Decisions[i].Granted = part.act.Decisions[0].Granted
 			}
 		}
+		if a.Dry {
+			a.Decisions[i].Granted = 0
+		}
 	}
 	if alternatives && len(part.indices) == 0 {
 		acts.ChooseFirst(a)

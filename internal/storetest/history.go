@@ -149,7 +149,7 @@ func (h *history) note(a *weir.Act) {
 			l.span = min(l.span, refused.Microseconds())
 		}
 	}
-	if a.Err != nil || a.Kind != acts.KindTake {
+	if a.Err != nil || a.Kind != acts.KindTake || a.Dry {
 		return
 	}
 	if a.ID != "" {

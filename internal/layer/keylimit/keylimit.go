@@ -159,7 +159,7 @@ func hasState(c *weir.Charge) bool {
 
 // makesState reports whether a charge can give its key a state.
 func makesState(a *weir.Act, c *weir.Charge) bool {
-	return c.Cost > 0 && (a.Kind == acts.KindTake || a.Kind == acts.KindRecord || a.Kind == acts.KindAmend)
+	return c.Cost > 0 && !a.Dry && (a.Kind == acts.KindTake || a.Kind == acts.KindRecord || a.Kind == acts.KindAmend)
 }
 
 // aboutTake reports whether an act is about an earlier take, by its ID.

@@ -222,6 +222,9 @@ func (w *work) grant() {
 			continue
 		}
 		*d = weir.Decision{Outcome: weir.Granted, Granted: max(0, c.Cost, c.UpTo), Remaining: weir.MaxCost, At: d.At}
+		if w.act.Dry {
+			d.Granted = 0
+		}
 		if !allowed {
 			d.Outcome, d.Granted = weir.NotCharged, 0
 		}

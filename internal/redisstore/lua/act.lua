@@ -34,7 +34,7 @@ do -- names that extensions do not see
       end
 
       -- The act, as the request has it; its charges are KEY[i] and COST[i].
-      local immediate, elsewhere, anonymous = flags % 4 >= 2, flags % 16 >= 8, flags % 64 >= 32
+      local immediate, elsewhere, anonymous, dry = flags % 4 >= 2, flags % 16 >= 8, flags % 64 >= 32, flags >= 128
       local record, life, refused_life, longest, lease, content, holder, head = 0, 0, 0, 0, 0, nil, nil, nil
       if flags % 2 == 1 then
         local layout, list
@@ -59,7 +59,7 @@ do -- names that extensions do not see
         KEEP = {unpack('>' .. string.rep('i7', n), request, pos)}
         pos = KEEP[n + 1]
       end
-      if flags >= 64 then
+      if flags % 128 >= 64 then
         GROUP, ALT, SKIP = {string.byte(request, pos, pos + n - 1)}, {string.byte(request, pos + n, pos + 2 * n - 1)}, {}
         pos = pos + 2 * n
       end

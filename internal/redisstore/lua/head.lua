@@ -16,7 +16,8 @@
 --              an act: kind (0 take, 1 refund, 2 settle, 3 release, 4 renew,
 --                5 reset, 6 record, 7 amend), charges, flags (1 more follows,
 --                2 immediate, 4 a run and nothing else, 8 refused elsewhere,
---                16 keeps follow, 32 anonymous, with 1, 64 alternatives follow)
+--                16 keeps follow, 32 anonymous, with 1, 64 alternatives follow, 128 a take
+--                that charges nothing, without 1)
 --                                                            B B B
 --                with flag 1: key of the record or 0, its life in ms if the act is
 --                granted and if not (0: no record), longest wait, lease of a

@@ -128,9 +128,10 @@ type actBody struct {
 	MaxWaitMS   *int64            `json:"max_wait_ms"`
 	ID          string            `json:"id"`
 	HoldMS      *int64            `json:"hold_ms"`
+	Dry         bool              `json:"dry"`
 }
 
-const actFields = "domain, descriptors, limits, cost, costs, record, mode, max_wait_ms, id or hold_ms; in descriptors: entries; in entries: key and value; in limits: key, limit, name, cost and keep"
+const actFields = "domain, descriptors, limits, cost, costs, record, mode, max_wait_ms, id, hold_ms or dry; in descriptors: entries; in entries: key and value; in limits: key, limit, name, cost and keep"
 
 // limitBody is a limit in the call.
 type limitBody struct {
@@ -256,6 +257,7 @@ func (b *actBody) setTerms(req *rules.Request) error {
 	if len(req.Descriptors) == 0 {
 		req.Cost = 0 // each limit has its own
 	}
+	req.Dry = b.Dry
 	var err error
 	req.Hold, err = parseMillis("hold_ms", b.HoldMS, 0)
 	return err
@@ -273,6 +275,7 @@ func (b *actBody) checkGiven(kind weir.Kind) error {
 		{"record", b.Record != nil, []weir.Kind{acts.KindSettle}},
 		{"mode", b.Mode != nil, []weir.Kind{acts.KindTake}},
 		{"max_wait_ms", b.MaxWaitMS != nil, []weir.Kind{acts.KindTake}},
+		{"dry", b.Dry, []weir.Kind{acts.KindTake}},
 		{"hold_ms", b.HoldMS != nil, []weir.Kind{acts.KindTake, acts.KindRenew}},
 	} {
 		if f.given && !slices.Contains(f.kinds, kind) {

@@ -97,6 +97,9 @@ func (v *verdict) read(req *rules.Request, plan *rules.Plan) {
 // least returns how many units all enforced limits granted; of several costs the requests. Slots are not units; they
 // count only where no limit counts units.
 func (v *verdict) least() int64 {
+	if v.request.Dry {
+		return 0
+	}
 	if v.request.Costs != nil {
 		if n, given := v.request.Costs[config.MeterRequests]; given {
 			return n

@@ -38,7 +38,7 @@ func (r *Recorder) observe(c *observe.Call, enforced bool) {
 // decision. An invalid take is its caller's mistake, not a failure.
 func (r *Recorder) act(t *table, a *weir.Act, asked []*weir.Limit, bucket int, enforced bool) {
 	for i := range a.Charges {
-		if a.Charges[i].Cost == 0 {
+		if a.Charges[i].Cost == 0 || a.Dry {
 			continue
 		}
 		p := t.find(asked[i])
