@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"log/slog"
-	"os"
 	"sync/atomic"
 
 	"github.com/weirlimit/weir/internal/deadline"
@@ -108,7 +107,7 @@ func (c *certificates) read() (*identity, error) {
 		if f.name == "" && f.to == &next.clientCA && c.ClientSAN == "" {
 			continue
 		}
-		text, err := os.ReadFile(f.name)
+		text, err := settingfile.ReadSmall(f.name)
 		if err != nil {
 			return nil, settingfile.Invalid(c.field+f.field, f.name, f.want+": "+settingfile.Reason(err))
 		}

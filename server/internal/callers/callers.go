@@ -134,6 +134,15 @@ func (a *Authenticator) Find(token string) (*Identity, bool) {
 	return a.identity(a.options.File.set().token(token))
 }
 
+// Recall returns the caller with these credentials, as Authenticate does, but counts nothing: it is
+// for calls that go on after they were admitted.
+func (a *Authenticator) Recall(c *Credentials) (*Identity, bool) {
+	if c.Shown {
+		return a.Find(c.Token)
+	}
+	return a.Certificate(c.Certificate)
+}
+
 // Certificate returns the caller with a verified client certificate, which may be nil,
 // and whether there is one. It counts nothing.
 func (a *Authenticator) Certificate(c *x509.Certificate) (*Identity, bool) {

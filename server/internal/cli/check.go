@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/report"
 	"github.com/weirlimit/weir/server/internal/rules"
+	"github.com/weirlimit/weir/server/internal/settingfile"
 	"github.com/weirlimit/weir/server/internal/store"
 
 	"github.com/weirlimit/weir/internal/algo"
@@ -119,7 +119,7 @@ func checkStore(cmd *cobra.Command, o *app.Options) error {
 }
 
 func checkCallers(cmd *cobra.Command, file string) error {
-	text, err := os.ReadFile(file)
+	text, err := settingfile.ReadSmall(file)
 	if err != nil {
 		return err
 	}
