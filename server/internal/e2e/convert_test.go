@@ -220,21 +220,17 @@ const around = `http { access_log off; client_body_temp_path body; proxy_temp_pa
 // startConfigured runs nginx with a configuration, and more directives in http, and returns its URL.
 func startConfigured(t *testing.T, program string, files map[string]string, app, more string) string {
 	t.Helper()
-	prefix, addr := t.TempDir(), testserver.FreeAddr(t)
+	prefix, listener := t.TempDir(), listenForNginx(t)
+	addr := listener.Addr().String()
 	for name, text := range files {
-		text = strings.ReplaceAll(text, "listen 8000;", "listen "+addr+";")
-		if name == "nginx.conf" {
-			if os.Geteuid() == 0 { // others cannot read the folders of tests
-				text = "user root; " + text
-			}
-			text = "pid nginx.pid; error_log error.log warn; events {} " +
-				strings.Replace(text, "http {", strings.ReplaceAll(around, "APP", app)+more, 1)
-		}
-		writeTo(t, filepath.Join(prefix, name), text)
+		writeTo(t, filepath.Join(prefix, name), strings.ReplaceAll(text, "listen 8000;", "listen "+addr+";"))
 	}
-	p := start(t, nil, program, "-p", prefix, "-c", filepath.Join(prefix, "nginx.conf"), "-e", "error.log", "-g", "daemon off;")
-	t.Cleanup(func() { showLog(t, filepath.Join(prefix, "error.log")) })
-	await(t, p, addr)
+	conf := strings.ReplaceAll(files["nginx.conf"], "listen 8000;", "listen "+addr+";")
+	conf = "pid nginx.pid; error_log error.log warn; events {} " + strings.Replace(conf, "http {", strings.ReplaceAll(around, "APP", app)+more, 1)
+	if os.Geteuid() == 0 { // others cannot read the folders of tests
+		conf = "user root; " + conf
+	}
+	runNginx(t, program, prefix, listener, conf)
 	return "http://" + addr
 }
 

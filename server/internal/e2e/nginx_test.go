@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -132,7 +133,8 @@ func startNginx(t *testing.T, program, weirAddr, appAddr string) string {
 // startNginxWith has more directives behind the server's listen.
 func startNginxWith(t *testing.T, program, weirAddr, appAddr, more string) string {
 	t.Helper()
-	prefix, addr := t.TempDir(), testserver.FreeAddr(t)
+	prefix, listener := t.TempDir(), listenForNginx(t)
+	addr := listener.Addr().String()
 	text, err := os.ReadFile(filepath.Join(example, "nginx.conf"))
 	if err != nil {
 		t.Fatal(err)
@@ -152,20 +154,40 @@ func startNginxWith(t *testing.T, program, weirAddr, appAddr, more string) strin
 		}
 		conf = strings.ReplaceAll(conf, old, replacement)
 	}
-	runNginx(t, program, prefix, addr, conf)
+	runNginx(t, program, prefix, listener, conf)
 	return addr
 }
 
-// runNginx starts nginx in a folder and waits until it listens.
-func runNginx(t *testing.T, program, prefix, addr, conf string) {
+// listenForNginx returns a listener that runNginx hands over, so that no other process can
+// take the port in between.
+func listenForNginx(t *testing.T) *net.TCPListener {
+	t.Helper()
+	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return listener
+}
+
+// runNginx starts nginx in a folder. It inherits the listener, as in an upgrade of its binary.
+func runNginx(t *testing.T, program, prefix string, listener *net.TCPListener, conf string) {
 	t.Helper()
 	path := filepath.Join(prefix, "nginx.conf")
 	if err := os.WriteFile(path, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, nil, program, "-p", prefix, "-c", path, "-e", "error.log", "-g", "daemon off;")
 	t.Cleanup(func() { showLog(t, filepath.Join(prefix, "error.log")) })
-	await(t, p, addr)
+	file, err := listener.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := command([]string{"NGINX=3;"}, program, "-p", prefix, "-c", path, "-e", "error.log", "-g", "daemon off;")
+	cmd.ExtraFiles = []*os.File{file}
+	testserver.Start(t, cmd)
+	// Passing a file on makes it wait in accept, which nginx must not.
+	if err := errors.Join(syscall.SetNonblock(int(file.Fd()), true), file.Close(), listener.Close()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestNginxLogin: the limit for logins of docs/nginx.md has headers and a budget of its
@@ -178,11 +200,12 @@ func TestNginxLogin(t *testing.T) {
 	if err := os.WriteFile(rules, []byte(files["login.yaml"]), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w, app, prefix, addr := serve(t, rules, "memory"), newApplication(t), t.TempDir(), testserver.FreeAddr(t)
+	w, app, prefix, listener := serve(t, rules, "memory"), newApplication(t), t.TempDir(), listenForNginx(t)
+	addr := listener.Addr().String()
 	server := strings.TrimSuffix(strings.TrimSpace(files["weir.conf"]), "}") + files["login.conf"] + "}\n"
 	conf := strings.Replace(files["nginx.conf"], "include weir.conf;", server, 1)
 	conf = strings.NewReplacer("127.0.0.1:8000", addr, "127.0.0.1:8080", w.addr, "127.0.0.1:3000", app.addr, "timeout 1s;", "timeout 10s;", "timeout    1s;", "timeout 10s;").Replace(conf)
-	runNginx(t, program, prefix, addr, conf)
+	runNginx(t, program, prefix, listener, conf)
 	get := func(path string) *http.Response {
 		answer, err := http.Get("http://" + addr + path)
 		if err != nil {
@@ -245,7 +268,8 @@ func TestNginxAround(t *testing.T) {
 	for name, conf := range givenConfigurations(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, app, prefix, addr := serve(t, filepath.Join(example, "rules.yaml"), "memory"), newApplication(t), t.TempDir(), testserver.FreeAddr(t)
+			w, app, prefix, listener := serve(t, filepath.Join(example, "rules.yaml"), "memory"), newApplication(t), t.TempDir(), listenForNginx(t)
+			addr := listener.Addr().String()
 			for old, replacement := range map[string]string{
 				"http {": `http {
     proxy_cache_path cache keys_zone=pages:1m;
@@ -276,7 +300,7 @@ func TestNginxAround(t *testing.T) {
 			conf = regexp.MustCompile(`server (127\.0\.0\.1|weir):8080;`).ReplaceAllString(conf, "server "+w.addr+";")
 			conf = regexp.MustCompile(`(127\.0\.0\.1|application):3000`).ReplaceAllString(conf, app.addr)
 			conf = regexp.MustCompile(`(timeout +)1s;`).ReplaceAllString(conf, "${1}10s;")
-			runNginx(t, program, prefix, addr, strings.ReplaceAll(conf, "/tmp/", ""))
+			runNginx(t, program, prefix, listener, strings.ReplaceAll(conf, "/tmp/", ""))
 			for i := range ofExample + 3 {
 				for kind, c := range map[string]struct {
 					agent, client string
@@ -342,7 +366,8 @@ func TestNginxPasswords(t *testing.T) {
 	t.Parallel()
 	program := testserver.Require(t, "nginx")
 	files := docsFiles(t)
-	w, app, prefix, addr := serve(t, filepath.Join(example, "rules.yaml"), "memory"), newApplication(t), t.TempDir(), testserver.FreeAddr(t)
+	w, app, prefix, listener := serve(t, filepath.Join(example, "rules.yaml"), "memory"), newApplication(t), t.TempDir(), listenForNginx(t)
+	addr := listener.Addr().String()
 	writeTo(t, filepath.Join(prefix, "users"), "ann:{PLAIN}right")
 	server := strings.TrimSuffix(strings.TrimSpace(files["weir.conf"]), "}") + files["password.conf"] + "}\n"
 	conf := strings.Replace(files["nginx.conf"], "include weir.conf;", server, 1)
@@ -350,7 +375,7 @@ func TestNginxPasswords(t *testing.T) {
 	if os.Geteuid() == 0 { // others cannot read the folders of tests
 		conf = "user root;\n" + conf
 	}
-	runNginx(t, program, prefix, addr, conf)
+	runNginx(t, program, prefix, listener, conf)
 	for i := range ofExample + 2 {
 		password, want := "wrong", http.StatusUnauthorized
 		if i == 0 {
