@@ -100,7 +100,7 @@ func (o *Options) Settings() []Setting {
 					"needs a token or client certificates.",
 				or(Off, address("host:port, such as "+DefaultAdmin+", or off")), o.closed("admin")),
 			setting("resp", &o.RESP, Off,
-				"Listen for Redis clients (CL.THROTTLE) at this address, or off. An address that other\n"+
+				"Listen for Redis clients (WEIR.TAKE, CL.THROTTLE) at this address, or off. An address that other\n"+
 					"machines reach needs a password or client certificates.",
 				or(Off, address("off or host:port, such as 127.0.0.1:6380")), o.closed("resp")),
 			setting("timeout", &o.Timeout, httpapi.DefaultTimeout,
