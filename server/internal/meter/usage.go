@@ -138,7 +138,7 @@ func (r *report) usage(f Form, e endpoint) usage {
 		u.written = min(u.input, max(r.OfPrompt.Written.n, r.OfInput.Written.n))
 	}
 	u.output = max(out.n, r.OfCompletion.Reasoning.n, r.OfOutput.Reasoning.n)
-	// No request has neither input nor output.
+	// No request has neither input nor output: zeros are no report.
 	u.hasInput = in.here && u.input+u.cached > 0
 	u.hasOutput = out.here && (u.hasInput || u.output > 0)
 	if rest := u.rest(); u.hasInput && rest > u.output {
@@ -157,10 +157,7 @@ func (u *usage) rest() int64 { return u.total - u.input - u.cached }
 // that is not all reported; empty if it is.
 func (r *report) end(f Form, e endpoint, seen int64) (usage, string) {
 	u := r.usage(f, e)
-	if u.output == 0 && seen > 0 {
-		u.hasOutput = e == embeddings && u.hasOutput
-	}
-	if !u.hasOutput {
+	if !u.hasOutput || u.output == 0 && e != embeddings {
 		u.output = max(u.output, seen)
 	}
 	switch {
