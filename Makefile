@@ -40,6 +40,7 @@ reproduce: ## build twice with nothing cached and compare
 
 .PHONY: release
 release: ## archives, packages, bills of materials, provenance and checksums in dist/; SIGNING_KEY=… signs
+	@GO='$(GO)' scripts/vulnerabilities.sh --required
 	@GO='$(GO)' scripts/release.sh
 
 .PHONY: versions

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirlimit/weir/internal/logs"
+
 	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/browsers"
@@ -171,7 +173,7 @@ func newHTTPServer(logger *slog.Logger, dismissal time.Duration) *httpServer {
 		MaxHeaderBytes:    maxHeaderBytes,
 		ConnContext:       connContext,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: http2Streams, MaxReceiveBufferPerConnection: http2Buffer, MaxReceiveBufferPerStream: http2Buffer},
-		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+		ErrorLog:          slog.NewLogLogger(logs.Handler(logger.Handler()), slog.LevelWarn),
 	}}
 }
 

@@ -7,8 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirlimit/weir/internal/logs"
+
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/internal/layer/observe"
 	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/redisstore"
@@ -109,10 +110,11 @@ func (t *telemetry) panics(listener string) *panics.Reporter {
 // rejections returns the function that counts the connections and calls that a listener
 // rejects before it has read them. It logs each reason at most once a second.
 func (t *telemetry) rejections(listener string) func(admission.Reason) {
-	var logged sync.Map // of *deadline.Seldom by reason
+	var logged sync.Map // of *logs.Seldom by reason
 	return func(reason admission.Reason) {
 		t.metrics.Rejected(listener, string(reason))
-		if seldom, _ := logged.LoadOrStore(reason, new(deadline.Seldom)); seldom.(*deadline.Seldom).Due() {
+		seldom, _ := logged.LoadOrStore(reason, new(logs.Seldom))
+		if _, due := seldom.(*logs.Seldom).Due(); due {
 			t.options.Logger.Warn("connections or calls are rejected before they are read", "listener", listener, "reason", string(reason))
 		}
 	}

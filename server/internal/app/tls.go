@@ -6,7 +6,8 @@ import (
 	"log/slog"
 	"sync/atomic"
 
-	"github.com/weirlimit/weir/internal/deadline"
+	"github.com/weirlimit/weir/internal/logs"
+
 	"github.com/weirlimit/weir/server/internal/settingfile"
 )
 
@@ -39,7 +40,7 @@ type certificates struct {
 	protocols []string
 	logger    *slog.Logger
 	current   atomic.Pointer[identity]
-	logged    deadline.Seldom
+	logged    logs.Seldom
 }
 
 // serverTLS returns the configuration of a listener for protocols; nil without TLS. The
@@ -61,8 +62,10 @@ func (o *Options) serverTLS(field string, t TLS, protocols ...string) (*tls.Conf
 
 // latest returns the configuration for one handshake.
 func (c *certificates) latest(*tls.ClientHelloInfo) (*tls.Config, error) {
-	if err := c.refresh(); err != nil && c.logged.Due() {
-		c.logger.Error("the files for TLS are wrong; the last good ones hold", "error", err)
+	if err := c.refresh(); err != nil {
+		if _, due := c.logged.Due(); due {
+			c.logger.Error("the files for TLS are wrong; the last good ones hold", "error", err)
+		}
 	}
 	return c.current.Load().config, nil
 }

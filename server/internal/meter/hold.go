@@ -7,8 +7,9 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/weirlimit/weir/internal/logs"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
@@ -22,9 +23,9 @@ import (
 const (
 	// settleFor is how long a settlement that failed is repeated, and the pauses between
 	// two attempts.
-	settleFor                   = 10 * time.Minute
-	leastPause, mostPause       = 100 * time.Millisecond, 5 * time.Second
-	loggedAgain           int64 = 60 // seconds
+	settleFor             = 10 * time.Minute
+	leastPause, mostPause = 100 * time.Millisecond, 5 * time.Second
+	loggedAgain           = time.Minute
 )
 
 // A holder holds and settles what requests cost.
@@ -32,7 +33,7 @@ type holder struct {
 	*Options
 	settling sync.WaitGroup // settlements that are repeated
 	stopping chan struct{}  // closed when no settlement is repeated any more
-	logged   atomic.Int64   // unix seconds
+	logged   logs.Seldom
 }
 
 // held is what one request holds.
@@ -468,8 +469,7 @@ func (h *holder) stop(ctx context.Context) error {
 
 // seldom logs a warning, at most one a minute.
 func (h *holder) seldom(message string, attrs ...any) {
-	now := time.Now().Unix()
-	if last := h.logged.Load(); now-last >= loggedAgain && h.logged.CompareAndSwap(last, now) {
+	if _, due := h.logged.Due(); due {
 		h.Logger.Log(context.Background(), slog.LevelWarn, message, attrs...)
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirlimit/weir/internal/logs"
+
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/server/internal/admission"
@@ -120,7 +122,7 @@ type Proxy struct {
 	transport *http.Transport
 	cut       context.Context // ends when requests in flight are cut
 	cutAll    context.CancelFunc
-	missing   atomic.Int64 // unix seconds of the last line about usage
+	missing   logs.Seldom  // lines about usage
 	readers   atomic.Int64 // answers that are read on without a client
 }
 
@@ -147,7 +149,7 @@ func New(o Options) (*Proxy, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	p := &Proxy{holder: holder{Options: &o, stopping: make(chan struct{})}}
+	p := &Proxy{holder: holder{Options: &o, stopping: make(chan struct{}), logged: logs.Seldom{Period: loggedAgain}}, missing: logs.Seldom{Period: loggedAgain}}
 	p.cut, p.cutAll = context.WithCancel(context.Background())
 	p.transport = &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: o.Dial, ForceAttemptHTTP2: true, DisableCompression: true,
@@ -521,8 +523,7 @@ func (p *Proxy) noUsage(x *exchange, reason string) {
 		return
 	}
 	p.Observer.UsageMissing(reason)
-	now := time.Now().Unix()
-	if last := p.missing.Load(); now-last >= loggedAgain && p.missing.CompareAndSwap(last, now) {
+	if _, due := p.missing.Due(); due {
 		p.Logger.Warn("an answer has no usage that counts: its hold stays charged", "reason", reason, "path", x.path, "id", x.id)
 	}
 }
