@@ -50,8 +50,8 @@ class Blocking:
     """Runs the asyncio client by the same calls as the blocking one."""
 
     def __init__(self, url=None, **options):
-        self.loop = asyncio.new_event_loop()
         self.client = AsyncWeir(url, **options)
+        self.loop = asyncio.new_event_loop()
 
     def __getattr__(self, name):
         method = getattr(self.client, name)
@@ -138,6 +138,8 @@ class Served(Common):
         self.assertEqual(d.headers["Retry-After"], str(d.retry_after))
         self.assertEqual(d.headers["RateLimit-Policy"], '"default";q=1;w=3600')
         self.assertTrue(weir.take(k, "1/h", cost=2).never)
+        self.assertEqual(weir.peek(k + "x", "5/h", cost=5).allowed, True)
+        self.assertEqual(weir.peek(k, "1/h", cost=1).allowed, False)
 
     def test_costs_keys_and_amounts(self):
         weir, a, b = self.client(prefix="p:"), key(), key()
@@ -246,7 +248,7 @@ class Outages(Common):
         weir = self.client(server.url, timeout=0.05)
         for _ in range(3):
             self.assertEqual(weir.take(key(), "9/h").source, "client_local")
-            weir._retry_at += 60
+            getattr(weir, "client", weir)._retry_at += 60
         self.assertEqual(server.commands, 1)
 
     def test_another_service_is_an_outage(self):
@@ -311,9 +313,6 @@ class TestSync(Served, unittest.TestCase):
 class TestAsync(Served, unittest.TestCase):
     kind = Blocking
 
-    def stop(self):
-        pass
-
     def test_many_tasks_share_a_connection(self):
         async def run():
             weir, k = AsyncWeir(URL, timeout=30), key()
@@ -340,6 +339,58 @@ class TestAsync(Served, unittest.TestCase):
             await weir.close()
             return [d.count for d in found[1::2]]
         self.assertEqual(asyncio.run(run()), list(range(2, 21, 2)))
+
+
+class TestMiddleware(unittest.TestCase):
+    def setUp(self):
+        if not URL:
+            self.skipTest("WEIR_URL names no server")
+
+    def limits(self, k):
+        return lambda request: {k: "2/h"} if request.get("limited") else None
+
+    def test_wsgi(self):
+        from weir.wsgi import LimitMiddleware
+        weir = Weir(URL, timeout=30)
+        self.addCleanup(weir.close)
+        seen = []
+
+        def app(environ, start):
+            start("200 OK", [("A", "b")])
+            return [b"hello"]
+        limited = LimitMiddleware(app, self.limits(key()), weir)
+        for environ in [{"limited": 1}] * 3 + [{}]:
+            body = limited(environ, lambda status, headers: seen.append((status[:3], dict(headers))))
+            seen.append(b"".join(body))
+        self.assertEqual([s[0] for s in seen[::2]], ["200", "200", "429", "200"])
+        self.assertEqual(seen[0][1]["A"], "b")
+        self.assertEqual(seen[2][1]["RateLimit"], '"default";r=0;t=3600')
+        self.assertIn("Retry-After", seen[4][1])
+        self.assertEqual(seen[6][1], {"A": "b"})
+        self.assertEqual(seen[5], b"Too many requests.\n")
+
+    def test_asgi(self):
+        from weir.asgi import LimitMiddleware
+
+        async def app(scope, receive, send):
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"a", b"b")]})
+            await send({"type": "http.response.body", "body": b"hello"})
+
+        async def run():
+            weir, sent = AsyncWeir(URL, timeout=30), []
+
+            async def send(message):
+                sent.append(message)
+            limited = LimitMiddleware(app, self.limits(key()), weir)
+            for scope in [{"type": "http", "limited": 1}] * 3 + [{"type": "lifespan", "limited": 1}]:
+                await limited(scope, None, send)
+            await weir.close()
+            return sent
+        sent = asyncio.run(run())
+        self.assertEqual([m["status"] for m in sent[::2]], [200, 200, 429, 200])
+        headers = dict(sent[2]["headers"])
+        self.assertEqual((headers[b"a"], headers[b"ratelimit"]), (b"b", b'"default";r=0;t=3600'))
+        self.assertIn(b"retry-after", dict(sent[4]["headers"]))
 
 
 class TestSyncOutages(Outages, unittest.TestCase):

@@ -160,9 +160,9 @@ class AsyncWeir(Base):
         """Like :meth:`Weir.take`."""
         return await self._do("WEIR.TAKE", charges_of(key, limits), None if up_to is not None else cost, id, up_to=up_to, keep=keep)
 
-    async def peek(self, key: Keys, *limits: str) -> Decision:
+    async def peek(self, key: Keys, *limits: str, cost: int = 0) -> Decision:
         """Like :meth:`Weir.peek`."""
-        return await self._do("WEIR.PEEK", charges_of(key, limits))
+        return await self._do("WEIR.PEEK", charges_of(key, limits), cost or None)
 
     async def refund(self, key: Keys, *limits: str, cost: int = 1, id: Optional[str] = None) -> Decision:
         """Like :meth:`Weir.refund`."""

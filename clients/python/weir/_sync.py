@@ -77,7 +77,9 @@ class Weir(Base):
 
     def _roundtrip(self, data: bytes, repeat: bool) -> Any:
         if self._pid != os.getpid():
-            self._idle, self._pid = collections.deque(maxlen=64), os.getpid()
+            # Connections belong to the parent of a forked process.
+            self._pid = os.getpid()
+            self.close()
         deadline = time.monotonic() + self.timeout
         while True:
             connection = None
@@ -140,9 +142,9 @@ class Weir(Base):
         """
         return self._do("WEIR.TAKE", charges_of(key, limits), None if up_to is not None else cost, id, up_to=up_to, keep=keep)
 
-    def peek(self, key: Keys, *limits: str) -> Decision:
-        """Look at limits and charge nothing."""
-        return self._do("WEIR.PEEK", charges_of(key, limits))
+    def peek(self, key: Keys, *limits: str, cost: int = 0) -> Decision:
+        """Say whether ``cost`` units would fit, and when, and charge nothing."""
+        return self._do("WEIR.PEEK", charges_of(key, limits), cost or None)
 
     def refund(self, key: Keys, *limits: str, cost: int = 1, id: Optional[str] = None) -> Decision:
         """Return units: those of the take with the ``id``, else the newest of each key, never below zero."""
