@@ -123,7 +123,7 @@ gateway: setup ## build Envoy Gateway and let it send its rules to Weir; minutes
 
 .PHONY: histories
 histories: setup ## compare the stores with their models over random histories EFFORT times as long as in the tests
-	$(GO) test -count=1 -timeout 0 -run 'TestSharing$$|TestShares$$|TestFullStore|TestTwins$$|TestIDsHappenOnce$$|TestRuns' ./internal/memstore ./internal/redisstore -args -effort $(EFFORT)
+	$(GO) test -count=1 -timeout 0 -run 'TestSharing$$|TestShares$$|TestFullStore|TestTwins$$|TestIDsHappenOnce$$|TestRuns|TestAnswersMatchTheStore$$' ./internal/memstore ./internal/redisstore ./internal/stack -args -effort $(EFFORT)
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for a million executions and print a table; FUZZTIME=10s, FUZZ='server/internal/resp FuzzParse'

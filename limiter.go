@@ -387,6 +387,9 @@ func (l *Limiter) Refund(ctx context.Context, key string, d Decision, n int64) (
 	if n < 0 || n > d.Granted {
 		return 0, invalid("n", n, "0 … "+strconv.FormatInt(d.Granted, 10)+", what the decision granted")
 	}
+	if d.Granted > 0 && d.At.IsZero() {
+		return 0, nil // no store has charged it
+	}
 	c := l.begin(kindRefund, key, n)
 	if l.alternatives() {
 		if c.choose(d.Alternative); len(c.act.Charges) == 0 {
@@ -413,12 +416,17 @@ func (l *Limiter) alternatives() bool {
 
 // choose leaves the charges of one alternative in the act, which cannot be reused then.
 func (c *call) choose(alternative uint8) {
-	a := &c.act
-	a.Charges = slices.DeleteFunc(a.Charges, func(c Charge) bool { return c.Alt+1 != alternative })
-	a.Decisions = a.Decisions[:len(a.Charges)]
-	for i := range a.Charges {
-		a.Charges[i].Alt = 0
+	c.keep(func(c *Charge) bool { return c.Alt+1 == alternative })
+	for i := range c.act.Charges {
+		c.act.Charges[i].Alt = 0
 	}
+}
+
+// keep leaves some charges in the act, which cannot be reused if any is missing then.
+func (c *call) keep(keep func(*Charge) bool) {
+	a := &c.act
+	a.Charges = slices.DeleteFunc(a.Charges, func(c Charge) bool { return !keep(&c) })
+	a.Decisions = a.Decisions[:len(a.Charges)]
 }
 
 // Reset makes the key fresh, as if it had never been used, under every limit.

@@ -320,7 +320,15 @@ func easiest(charges []Charge, decisions []Decision, i int) (best, end int) {
 	for end = groupEnd(charges, i); i < end; {
 		next := altEnd(charges, i)
 		s := scarcest(decisions, i, next)
-		if best < 0 || decisions[s].Outcome != NotEvaluated && (decisions[best].Outcome == NotEvaluated || scarcer(&decisions[best], &decisions[s])) {
+		switch {
+		case best < 0:
+			best = s
+		case decisions[s].Outcome == NotEvaluated:
+			// The alternative of a take that was granted without it answers if no other does.
+			if decisions[s].Allowed() && !decisions[best].Allowed() && decisions[best].Outcome == NotEvaluated {
+				best = s
+			}
+		case decisions[best].Outcome == NotEvaluated || scarcer(&decisions[best], &decisions[s]):
 			best = s
 		}
 		i = next

@@ -82,36 +82,37 @@ func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
 		l.next.Take(ctx, acts)
 		return
 	}
-	passed := acts            // a copy once an act is moved
-	var elsewhere []*weir.Act // acts whose IDs may be known under other keys
+	passed := acts       // a copy once an act is moved
+	var elsewhere []move // acts whose IDs may be known under other keys
 	for i, a := range acts {
-		moved, again := l.redirect(a)
-		if moved != a {
+		m, again := l.redirect(a)
+		if m.act != a {
 			if &passed[0] == &acts[0] {
 				passed = slices.Clone(acts)
 			}
-			passed[i] = moved
+			passed[i] = m.act
 		}
 		if again {
-			elsewhere = append(elsewhere, a)
+			m.act = a
+			elsewhere = append(elsewhere, m)
 		}
 	}
 	l.next.Take(ctx, passed)
 	for i, a := range acts {
 		a.Err = passed[i].Err
 	}
-	for _, a := range elsewhere {
-		l.tryElsewhere(ctx, a)
+	for _, m := range elsewhere {
+		l.tryElsewhere(ctx, m.act, m.moved)
 	}
 }
 
 // redirect returns the act, or one whose charges that exceed their budgets stand under their
 // overflow keys. It also reports whether the act's ID may be known under other keys.
-func (l *Layer) redirect(a *weir.Act) (moved *weir.Act, elsewhere bool) {
+func (l *Layer) redirect(a *weir.Act) (m move, elsewhere bool) {
+	m = move{act: a}
 	if a.Kind == acts.KindReset || a.Kind == acts.KindRefund && a.ID == "" {
-		return a, false
+		return m, false
 	}
-	m := move{act: a}
 	for i := range a.Charges {
 		charge := &a.Charges[i]
 		budget := l.budgetOf(charge)
@@ -126,10 +127,10 @@ func (l *Layer) redirect(a *weir.Act) (moved *weir.Act, elsewhere bool) {
 			}
 			m.charge(i, budget.Overflow)
 		}
-		elsewhere = elsewhere || k.overflowed.Load() > 0
+		elsewhere = true
 	}
 	m.end()
-	return m.act, elsewhere && aboutTake(a)
+	return m, elsewhere && aboutTake(a)
 }
 
 // Overflows reports whether the limit of a charge has reached its number of keys.

@@ -89,8 +89,9 @@ func (m *move) rename() {
 }
 
 // tryElsewhere repeats an act whose ID is unknown, with all of its keys under their
-// Overflow and then with none.
-func (l *Layer) tryElsewhere(ctx context.Context, a *weir.Act) {
+// Overflow and then with none, except as it was tried already: with tried under theirs. Another
+// instance may have found room for the keys, or none, whatever this one has.
+func (l *Layer) tryElsewhere(ctx context.Context, a *weir.Act, tried []bool) {
 	for _, overflowed := range []bool{true, false} {
 		if !errors.Is(a.Err, weir.ErrUnknownID) {
 			return
@@ -100,6 +101,9 @@ func (l *Layer) tryElsewhere(ctx context.Context, a *weir.Act) {
 			if b := l.budgetOf(&a.Charges[i]); overflowed && b.MaxKeys > 0 {
 				m.charge(i, b.Overflow)
 			}
+		}
+		if slices.Equal(m.moved, tried) {
+			continue
 		}
 		m.end()
 		l.next.Take(ctx, []*weir.Act{m.act})

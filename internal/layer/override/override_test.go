@@ -660,6 +660,55 @@ func TestNoLimitWithoutAStore(t *testing.T) {
 	}
 }
 
+// TestNoLimitChargesNoUsage: while a key has no limit, usage that is only recorded charges the
+// other keys alone, and what was granted without a store is not refunded by one.
+func TestNoLimitChargesNoUsage(t *testing.T) {
+	t.Parallel()
+	taker, clock := place(override.Options{})
+	free(t, taker, "api#one:k", clock.Now().Add(time.Minute))
+	l, err := weir.NewLimiter(taker, "api", weir.Limit{Name: "one", Count: 10, Period: time.Hour}, weir.Limit{Name: "two", Count: 10, Period: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := l.Act(acts.KindRecord, "k", 4)
+	if taker.Take(t.Context(), []*weir.Act{record}); record.Err != nil || !record.Allowed() {
+		t.Fatalf("%v, %v", record.Decisions, record.Err)
+	}
+	r, err := l.Reserve(t.Context(), "k", 3, 0)
+	if err != nil || !r.OK() {
+		t.Fatal(r, err)
+	}
+	taker.Delete("api#one:k")
+	if d, err := l.AllowN(t.Context(), "k", 2); err != nil || !d.Allowed() {
+		t.Fatal(d, err)
+	}
+	if given, err := r.Cancel(t.Context()); given != 3 || err != nil {
+		t.Errorf("%d units were cancelled, %v", given, err)
+	}
+	for i, want := range []int64{8, 4} {
+		peek := l.Act(acts.KindTake, "k", 0)
+		if taker.Take(t.Context(), []*weir.Act{peek}); peek.Decisions[i].Remaining != want {
+			t.Errorf("limit %d: %d remain, want %d", i, peek.Decisions[i].Remaining, want)
+		}
+	}
+	free(t, taker, "api#one:all", clock.Now().Add(time.Minute))
+	free(t, taker, "api#two:all", clock.Now().Add(time.Minute))
+	r, err = l.Reserve(t.Context(), "all", 3, 0)
+	if err != nil || !r.OK() {
+		t.Fatal(r, err)
+	}
+	if given, err := r.Cancel(t.Context()); given != 0 || err != nil {
+		t.Errorf("%d units were cancelled that no store has charged, %v", given, err)
+	}
+	d, err := l.AllowN(t.Context(), "all", 3)
+	if err != nil || !d.Allowed() {
+		t.Fatal(d, err)
+	}
+	if given, err := l.Refund(t.Context(), "all", d, 2); given != 0 || err != nil {
+		t.Errorf("%d units were refunded that no store has charged, %v", given, err)
+	}
+}
+
 // TestLowerOverrideForgetsNothing: a lower limit refuses further units, and whatever ends a charge
 // meanwhile leaves the other units charged.
 func TestLowerOverrideForgetsNothing(t *testing.T) {

@@ -92,7 +92,7 @@ func (c *call) apply(a *weir.Act) *work {
 			w.free(i)
 		}
 		switch own := a.Charges[i].Limit; {
-		case !takes(a) && (e.Limit == nil || e.blocks()):
+		case e.Limit == nil && !charges(a), e.blocks() && !takes(a):
 		case owned && (e.Limit == nil || a.Charges[i].Cost == 0):
 			w.show(i, e.instead(own))
 		default:
@@ -182,7 +182,7 @@ func (w *work) show(i int, limit *weir.Limit) {
 func (w *work) begin() {
 	a := &w.act
 	switch {
-	case !takes(a):
+	case !charges(a):
 	case a.Charges[0].UpTo > 0 && !w.whole:
 		w.shown = nil
 	case w.whole && a.ID == "" && !peeks(a):
@@ -205,6 +205,9 @@ func (w *work) begin() {
 // takes reports whether an act has the content of a take.
 func takes(a *weir.Act) bool { return a.Kind == acts.KindTake || a.Kind == acts.KindAmend }
 
+// charges reports whether an act charges units for the first time.
+func charges(a *weir.Act) bool { return takes(a) || a.Kind == acts.KindRecord }
+
 func peeks(a *weir.Act) bool {
 	return !slices.ContainsFunc(a.Charges, func(c weir.Charge) bool { return c.Cost != 0 })
 }
@@ -221,15 +224,12 @@ func (w *work) grant() {
 		case d.Outcome == weir.NotEvaluated && d.Source == acts.SourceNone: // another alternative was granted
 			continue
 		}
-		*d = weir.Decision{Outcome: weir.Granted, Granted: max(0, c.Cost, c.UpTo), Remaining: weir.MaxCost, At: d.At}
+		*d = weir.Decision{Outcome: weir.Granted, Granted: max(0, c.Cost, c.UpTo), Remaining: weir.MaxCost}
 		if w.act.Dry {
 			d.Granted = 0
 		}
 		if !allowed {
 			d.Outcome, d.Granted = weir.NotCharged, 0
-		}
-		if w.done {
-			d.At = time.Time{}
 		}
 	}
 	if allowed && len(w.act.Charges) > 1 {
@@ -250,7 +250,7 @@ func (w *work) finish() {
 	a := &w.act
 	switch {
 	case w.done, w.freed == nil:
-	case takes(a) && a.Charges[0].UpTo == 0:
+	case charges(a) && a.Charges[0].UpTo == 0:
 		if w.whole && a.Err != nil && !errors.Is(a.Err, weir.ErrInvalid) {
 			// Without a limit, nobody needs the store to be granted.
 			a.Err, w.done = nil, true
@@ -258,7 +258,7 @@ func (w *work) finish() {
 		if a.Err == nil {
 			w.grant()
 		}
-	case w.whole && !takes(a) && errors.Is(a.Err, weir.ErrUnknownID):
+	case w.whole && errors.Is(a.Err, weir.ErrUnknownID):
 		// The store may not have remembered the take.
 		a.Err = nil
 		for i := range a.Decisions {
