@@ -3,8 +3,15 @@ package e2e
 import (
 	"bufio"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -43,6 +50,9 @@ func startEnvoy(t *testing.T, config string, changes ...string) *edge {
 		}
 		config = strings.ReplaceAll(config, changes[i], changes[i+1])
 	}
+	// On a busy machine an answer may take longer, and a request that passes without a decision
+	// would spoil the count.
+	config = strings.ReplaceAll(config, "timeout: 0.5s", "timeout: 5s")
 	config = listenerAddress.ReplaceAllString(config, "socket_address: "+socket(e.addr))
 	file := filepath.Join(t.TempDir(), "envoy.yaml")
 	if err := os.WriteFile(file, []byte(config+"\nadmin: {address: {socket_address: "+socket(e.admin)+"}}\n"), 0o600); err != nil {
@@ -440,6 +450,9 @@ descriptors:
 			t.Errorf("%s: %d of 8 pass, want %d", name, n, c.want)
 		}
 	}
+	if _, told := e.send("/slots"); told.Get("X-Ratelimit-Reset") != "2147483647" {
+		t.Errorf("a request that never fits is told %v", told)
+	}
 	e.wantDecided()
 }
 
@@ -453,7 +466,8 @@ func TestEnvoyRestarts(t *testing.T) {
 	}
 	store, b := testserver.StartRedis(t), newBackend(t)
 	addrs := [2]string{testserver.FreeAddr(t), testserver.FreeAddr(t)}
-	run := func(i int) *weir { return serve(t, rules, store.URL(), "--grpc", addrs[i]) }
+	// The delay is for machines on which a health check may take seconds.
+	run := func(i int) *weir { return serve(t, rules, store.URL(), "--grpc", addrs[i], "--drain-delay", "4s") }
 	instances := [2]*weir{run(0), run(1)}
 	e := startEnvoy(t, assembled(t, ""),
 		"- endpoint: {address: {"+at("weir", 8081)+"}}",
@@ -495,34 +509,168 @@ func TestEnvoyRestarts(t *testing.T) {
 	some()
 	e.wantDecided()
 	// An instance that is killed or paused takes the calls with it that it has. Once Envoy has
-	// found that, none is lost.
+	// found that, no further ones are lost.
+	noneLost := func() {
+		t.Helper()
+		testserver.Eventually(t, "all calls get a decision", func() bool {
+			lost := e.stat(".ratelimit.error")
+			some()
+			return e.stat(".ratelimit.error") == lost
+		})
+	}
 	instances[0].Stop(syscall.SIGKILL)
 	healthy(1)
-	lost := e.stat(".ratelimit.error")
-	some()
-	if n := e.stat(".ratelimit.error"); n != lost {
-		t.Errorf("%d calls lost after a killed instance was found", n-lost)
-	}
+	noneLost()
 	instances[0] = run(0)
 	healthy(2)
 	if err := instances[1].Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	healthy(1)
-	testserver.Eventually(t, "calls of the paused instance have ended", func() bool {
-		lost = e.stat(".ratelimit.error")
-		some()
-		return e.stat(".ratelimit.error") == lost
-	})
+	noneLost()
 	if err := instances[1].Cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	healthy(2)
-	lost = e.stat(".ratelimit.error")
-	some()
-	if n := e.stat(".ratelimit.error"); n != lost {
-		t.Errorf("%d calls lost after the pause", n-lost)
-	}
+	noneLost()
 	stop()
 	clients.Wait()
+}
+
+// certificate writes a certificate that is server, client and authority in one.
+func certificate(t *testing.T) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		DNSNames: []string{"weir"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key = filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
+	err = errors.Join(
+		os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600),
+		os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert, key
+}
+
+// ways is an Envoy with a filter for each way to Weir. A request asks the one whose header it has.
+const ways = `
+static_resources:
+  listeners:
+    - name: edge
+      address: {socket_address: {address: 0.0.0.0, port_value: 8001}}
+      filter_chains:
+        - filters:
+            - name: envoy.filters.network.http_connection_manager
+              typed_config:
+                "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+                stat_prefix: edge
+                route_config:
+                  virtual_hosts:
+                    - name: application
+                      domains: ["*"]
+                      rate_limits:
+                        - {stage: 0, actions: [{request_headers: {header_name: x-tls, descriptor_key: user}}]}
+                        - {stage: 1, actions: [{request_headers: {header_name: x-google, descriptor_key: user}}]}
+                        - {stage: 2, actions: [{request_headers: {header_name: x-unix, descriptor_key: user}}]}
+                        - stage: 2
+                          actions: [{request_headers: {header_name: x-override, descriptor_key: none}}]
+                          limit: {dynamic_metadata: {metadata_key: {key: override, path: [{key: limit}]}}}
+                      routes:
+                        - match: {prefix: /}
+                          route: {cluster: application, include_vh_rate_limits: true}
+                http_filters:
+                  - name: override
+                    typed_config:
+                      "@type": type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua
+                      default_source_code:
+                        inline_string: |
+                          function envoy_on_request(handle)
+                            handle:streamInfo():dynamicMetadata():set("override", "limit", {requests_per_unit = 2, unit = "YEAR"})
+                          end
+FILTERS
+                  - name: envoy.filters.http.router
+                    typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}
+  clusters:
+    - name: tls
+      type: STATIC
+      typed_extension_protocol_options: &h2
+        envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+          "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+          explicit_http_config: {http2_protocol_options: {}}
+      transport_socket:
+        name: envoy.transport_sockets.tls
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext
+          sni: weir
+          common_tls_context:
+            tls_certificates: [{certificate_chain: {filename: CERT}, private_key: {filename: KEY}}]
+            validation_context: {trusted_ca: {filename: CERT}, match_typed_subject_alt_names: [{san_type: DNS, matcher: {exact: weir}}]}
+      load_assignment: {cluster_name: tls, endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: TLS}}}]}]}
+    - name: unix
+      type: STATIC
+      typed_extension_protocol_options: *h2
+      load_assignment: {cluster_name: unix, endpoints: [{lb_endpoints: [{endpoint: {address: {pipe: {path: UNIX}}}}]}]}
+    - name: application
+      type: STATIC
+      load_assignment: {cluster_name: application, endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: APPLICATION}}}]}]}
+`
+
+// TestEnvoyWays asks over mutual TLS, by Google's gRPC client and over a Unix socket, with limits of
+// the virtual host, and with one that comes with the request.
+func TestEnvoyWays(t *testing.T) {
+	t.Parallel()
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(rules, []byte("domain: edge\ndescriptors:\n  - {key: user, rate_limit: {unit: year, requests_per_unit: 3}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cert, key := certificate(t)
+	folder, err := os.MkdirTemp("", "weir-") // a socket's path is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(folder) })
+	secured := serve(t, rules, "memory", "--grpc-tls-cert", cert, "--grpc-tls-key", key, "--grpc-tls-client-ca", cert, "--grpc-tls-client-san", "weir")
+	serve(t, rules, "memory", "--grpc", "unix:"+folder+"/w")
+	google, b := serve(t, rules, "memory"), newBackend(t)
+	filters := ""
+	for stage, service := range []string{
+		"envoy_grpc: {cluster_name: tls}", "google_grpc: {target_uri: \"" + google.grpc + "\", stat_prefix: weir}", "envoy_grpc: {cluster_name: unix}",
+	} {
+		filters += fmt.Sprintf(`                  - name: envoy.filters.http.ratelimit.%d
+                    typed_config:
+                      "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
+                      domain: edge
+                      stage: %d
+                      timeout: 5s
+                      enable_x_ratelimit_headers: DRAFT_VERSION_03
+                      rate_limit_service: {transport_api_version: V3, grpc_service: {%s}}
+`, stage, stage, service)
+	}
+	e := startEnvoy(t, ways, "FILTERS\n", filters, "CERT", cert, "KEY", key, "TLS}", socket(secured.grpc)+"}", "UNIX", folder+"/w", "APPLICATION", socket(b.addr))
+	for header, want := range map[string]int{"X-Tls": 3, "X-Google": 3, "X-Unix": 3, "X-Override": 2, "X-None": 8} {
+		if n := e.passes("/", header+": a"); n != want {
+			t.Errorf("%s: %d of 8 pass, want %d", header, n, want)
+		}
+	}
+	status, told := e.send("/", "X-Google: b")
+	if status != http.StatusOK || told.Get("X-Ratelimit-Limit") != "3, 3;w=31536000" || told.Get("X-Ratelimit-Remaining") != "2" {
+		t.Errorf("%d, told %v", status, told)
+	}
+	e.wantDecided()
 }
