@@ -94,8 +94,8 @@ func (a *App) newHTTP(api http.Handler, service *rls.Service, other *compared, b
 	mux := http.NewServeMux()
 	mux.Handle("/", api)
 	mux.Handle("/json", service.JSON(answer))
-	mux.Handle("GET /rlconfig", requireRead(a.rules.withSource(service.Config())))
-	mux.Handle("GET /metrics", requireRead(t.metrics.Handler()))
+	mux.Handle("GET /rlconfig", requireRead(paced(a.rules.withSource(service.Config()))))
+	mux.Handle("GET /metrics", requireRead(paced(t.metrics.Handler())))
 	mux.HandleFunc("/healthcheck", func(w http.ResponseWriter, r *http.Request) {
 		if a.health.healthy(r.Context()) != nil {
 			w.WriteHeader(http.StatusInternalServerError)
