@@ -397,6 +397,45 @@ func (s *Set) callsIn(c *weir.Charge) *namedCalls {
 // because anybody may make up domains.
 var unknownCalls = newNamed("#"+callMark, "", 0, config.FailLocal)
 
+// PlanCall returns the plan of a peek at the limit in calls that has a key and a name: a given
+// name, behind its algorithm and "#" unless that is the file's or gcra, or the name that
+// answers have for a limit without one, such as gcra/1m0s. It also reports whether the numbers
+// of the limit are those of the file; otherwise they mean nothing. The error is a
+// [*weir.InvalidError].
+func (s *Set) PlanCall(domain, key, name string) (p *Plan, numbered bool, err error) {
+	text := name + "=1/s"
+	if algorithm, given, found := strings.Cut(name, "#"); found {
+		text = given + "=1/s " + algorithm
+	} else if parts := strings.SplitN(name, "/", 3); len(parts) > 1 {
+		text = "1/" + parts[1] + " " + parts[0]
+		if len(parts) > 2 {
+			text += " time_zone " + parts[2]
+			if zone, day, found := cutLast(parts[2]); found {
+				text = "1/" + parts[1] + " " + parts[0] + " time_zone " + zone + " anchor_day " + day
+			}
+		}
+	}
+	p, err = s.Plan(&Request{Domain: domain, Calls: []Call{{Key: key, Limit: text}}})
+	if mistake := new(weir.InvalidError); errors.As(err, &mistake) && mistake.Field == "limit" {
+		return nil, false, outside("name", strconv.Quote(name), `the name of a limit in calls, such as login, sliding_log#login or gcra/1m0s`)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	_, numbered = s.limits[p.Applied[0].Limit]
+	return p, numbered, nil
+}
+
+// cutLast cuts the number off that ends the name of a limit with an anchor day.
+func cutLast(text string) (zone, day string, found bool) {
+	end := strings.LastIndexByte(text, '/')
+	if end < 0 {
+		return text, "", false
+	}
+	_, err := strconv.Atoi(text[end+1:])
+	return text[:end], text[end+1:], err == nil
+}
+
 // A callText is what identifies a limit in a call, before it is compiled.
 type callText struct{ domain, limit, name string }
 
