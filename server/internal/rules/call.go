@@ -77,8 +77,8 @@ func newNamed(path, name string, maxKeys int, failure config.StoreFailure) named
 	return n
 }
 
-// callPath is what the keys of all limits in calls to a domain begin with.
-func callPath(domain string) string {
+// CallPath is what the keys of all limits in calls to a domain begin with.
+func CallPath(domain string) string {
 	text := appendEscaped(nil, domain, "")
 	if len(text) > config.MaxTextBytes {
 		text = appendDigest([]byte("#"), text)
@@ -88,7 +88,7 @@ func callPath(domain string) string {
 
 // readCalls makes the settings of a domain.
 func (s *Set) readCalls(name string, c *config.Calls) (*calls, error) {
-	in := &calls{domain: name, path: callPath(name), forbidden: c.Forbidden, names: make(map[string]*namedCalls, len(c.Names))}
+	in := &calls{domain: name, path: CallPath(name), forbidden: c.Forbidden, names: make(map[string]*namedCalls, len(c.Names))}
 	in.unnamed = newNamed(in.path, "", c.MaxKeys, c.OnStoreFailure)
 	s.bounded = s.bounded || c.MaxKeys > 0
 	s.calls[in.path] = in
@@ -356,7 +356,7 @@ func (s *Set) callsOf(domain string) *calls {
 }
 
 // newCalls returns the settings of a domain that no file has.
-func newCalls(domain string) *calls { return &calls{domain: domain, path: callPath(domain)} }
+func newCalls(domain string) *calls { return &calls{domain: domain, path: CallPath(domain)} }
 
 var defaultCalls = newCalls(DefaultDomain)
 
@@ -377,13 +377,23 @@ func (e callsError) Problem() *problem.Document {
 	return &problem.Document{Status: http.StatusForbidden, Code: "forbidden", Field: "limits", Detail: e.Error()}
 }
 
+// CallPathOf returns what the key of a limit in a call begins with, see [CallPath]; empty for
+// any other key.
+func CallPathOf(key string) string {
+	end := strings.IndexByte(key, '/')
+	if end < 0 || !strings.HasPrefix(key[end:], callMark) {
+		return ""
+	}
+	return key[:end+len(callMark)]
+}
+
 // callsIn returns the settings of a limit in a call by its key; nil if it is none.
 func (s *Set) callsIn(c *weir.Charge) *namedCalls {
-	end := strings.IndexByte(c.Key, '/')
-	if end < 0 || !strings.HasPrefix(c.Key[end:], callMark) {
+	path := CallPathOf(c.Key)
+	if path == "" {
 		return nil
 	}
-	in := s.calls[c.Key[:end+len(callMark)]]
+	in := s.calls[path]
 	if in == nil {
 		return &unknownCalls
 	}

@@ -41,7 +41,7 @@ func (r *Recorder) act(t *table, a *weir.Act, asked []*weir.Limit, bucket int, e
 		if a.Charges[i].Cost == 0 || a.Dry {
 			continue
 		}
-		p := t.find(asked[i])
+		p := r.find(t, asked[i], &a.Charges[i])
 		p.shadow = p.shadow || !enforced
 		p.took(bucket)
 		switch {
@@ -57,7 +57,7 @@ func (r *Recorder) act(t *table, a *weir.Act, asked []*weir.Limit, bucket int, e
 func (r *Recorder) settled(t *table, a *weir.Act, asked []*weir.Limit) {
 	for i := range a.Charges {
 		d := &a.Decisions[i]
-		if p := t.find(asked[i]); a.Err == nil && a.Charges[i].Cost > 0 && p.decisionOf(d) == Granted && !p.trial {
+		if p := r.find(t, asked[i], &a.Charges[i]); a.Err == nil && a.Charges[i].Cost > 0 && p.decisionOf(d) == Granted && !p.trial {
 			r.used.add(p.tally, a.Charges[i].Key, p.spend(d.Granted))
 		}
 	}

@@ -90,7 +90,8 @@ type table struct {
 	byName  map[name]*tally
 	parts   []*part
 	part    map[partName]*part
-	request *tally // of limits that are nobody's rule
+	request *tally                 // of limits that are nobody's rule
+	calls   map[string]*callDomain // by what the keys of limits in calls begin with
 }
 
 // A name identifies a limit to readers. A trial has the name of its rule, and a limit that
@@ -116,32 +117,45 @@ func (r *Recorder) Follow(set *rules.Set) {
 	for _, rule := range set.Rules() {
 		for _, form := range rule.Forms() {
 			for _, limit := range form.Limits {
-				t.add(form, limit, before, r.ratio)
+				t.add(form, limit, name{form.Domain, limit.Name, limit.Budget.String(), form.OnTrial}, before, r.ratio)
 			}
 		}
 	}
+	t.followCalls(set, before, r.ratio)
 	t.adopt(before)
 	r.table.Store(t)
 	r.history.keepOnly(t)
 }
 
 // add finds a place for a limit of a rule. Limits of one name share a tally.
-func (t *table) add(rule *rules.Rule, limit *rules.Limit, before *table, ratio float32) {
-	n := name{rule.Domain, limit.Name, limit.Budget.String(), rule.OnTrial}
-	found := t.byName[n]
-	if found == nil {
-		if found = before.byName[n]; found == nil {
-			found = &tally{name: n}
-		}
-		t.byName[n] = found
-		t.tallies = append(t.tallies, found)
-	}
+func (t *table) add(rule *rules.Rule, limit *rules.Limit, n name, before *table, ratio float32) {
+	found := t.tallyOf(n, before)
 	most := limit.Capacity()
 	p := counted{tally: found, shadow: rule.Shadow, near: most - int64(float32(most)*ratio)}
 	if n.budget != "" && !n.trial {
 		p.part = t.partOf(partName{n, limit.AlternativeName()}, before)
 	}
 	t.limits[limit.Limit], t.current[limit.Limit] = p, p
+}
+
+// tallyOf returns the tally of a name, with the counts that it had before.
+func (t *table) tallyOf(n name, before *table) *tally {
+	if found := t.byName[n]; found != nil {
+		return found
+	}
+	found := before.byName[n]
+	if found == nil {
+		found = &tally{name: n}
+	}
+	t.place(found)
+	return found
+}
+
+func (t *table) place(own *tally) {
+	if t.byName[own.name] == nil {
+		t.byName[own.name] = own
+		t.tallies = append(t.tallies, own)
+	}
 }
 
 // partOf finds the place for the units of a budget. Limits of one name and alternative share
@@ -169,10 +183,10 @@ func (t *table) adopt(before *table) {
 	}
 }
 
-// find returns the place of a limit.
-func (t *table) find(l *weir.Limit) counted {
+// find returns the place of a charge's limit.
+func (r *Recorder) find(t *table, l *weir.Limit, c *weir.Charge) counted {
 	if p, known := t.limits[l]; known {
 		return p
 	}
-	return counted{tally: t.request}
+	return r.findCall(t, l, c)
 }
