@@ -178,7 +178,7 @@ type switched struct {
 }
 
 func newSwitched(t *testing.T, w *weir) *switched {
-	statuses := []int{400, 401, 403, 404, 405, 409, 413, 421, 431, 500, 502, 503, 504, 0}
+	statuses := []int{401, 403, 404, 405, 409, 413, 421, 500, 502, 503, 504, 0}
 	var (
 		s switched
 		n atomic.Int64

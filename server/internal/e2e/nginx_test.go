@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -396,6 +397,67 @@ func TestNginxPasswords(t *testing.T) {
 		_ = answer.Body.Close()
 		if asked := answer.Header.Get("WWW-Authenticate") != ""; answer.StatusCode != want || asked != (want == http.StatusUnauthorized) {
 			t.Fatalf("%s password, answer %d: %s, WWW-Authenticate %t: want %d", password, i, answer.Status, asked, want)
+		}
+	}
+}
+
+// TestNginxValues: a client chooses the value that it is counted by. Whatever it is, the client is
+// limited: the value counts, or the request is refused.
+func TestNginxValues(t *testing.T) {
+	t.Parallel()
+	program := testserver.Require(t, "nginx")
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	writeTo(t, rules, "domain: web\ndescriptors:\n  - {key: remote_address, rate_limit: {algorithm: gcra, requests_per_unit: 3, unit: year}}\n")
+	w := serve(t, rules, "memory")
+	text, err := os.ReadFile(filepath.Join(example, "nginx.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener := listenForNginx(t)
+	conf := string(text)
+	for old, replacement := range map[string]string{
+		"listen 127.0.0.1:8000;":      "listen " + listener.Addr().String() + "; large_client_header_buffers 32 256k;",
+		"server 127.0.0.1:8080;":      "server " + w.addr + ";",
+		"server 127.0.0.1:3000;":      "server " + newApplication(t).addr + ";",
+		"X-Weir-Client $weir_client;": "X-Weir-Client $http_x_user;",
+		"timeout 1s;":                 "timeout 5s;",
+		"timeout    1s;":              "timeout 5s;",
+	} {
+		if !strings.Contains(conf, old) {
+			t.Fatalf("nginx.conf does not contain %q", old)
+		}
+		conf = strings.ReplaceAll(conf, old, replacement)
+	}
+	runNginx(t, program, t.TempDir(), listener, conf)
+	for name, c := range map[string]struct {
+		value string
+		want  int // of eight requests that pass
+	}{
+		"a name":                {"alice", 3},
+		"a value of 17 KB":      {strings.Repeat("a", 17_000), 3},
+		"another one":           {strings.Repeat("a", 17_000) + "b", 3},
+		"a value of 60 KB":      {strings.Repeat("c", 60_000), 3},
+		"no text":               {"\xff\xfe\xc3\x28", 3},
+		"a value of 200 KB":     {strings.Repeat("d", 200_000), 0},
+		"a control character":   {"a\x01b", 0},
+		"a value like a digest": {"sha256:0123", 3},
+	} {
+		passed := 0
+		for range 8 {
+			conn := connect(t, listener.Addr().String())
+			fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\nX-User: %s\r\n\r\n", c.value)
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			resp.Body.Close()
+			conn.Close()
+			if resp.StatusCode == http.StatusOK {
+				passed++
+			}
+		}
+		if passed != c.want {
+			t.Errorf("%s: %d of 8 pass, want %d", name, passed, c.want)
 		}
 	}
 }
