@@ -13,6 +13,9 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/internal/layer/override"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -200,6 +203,32 @@ func TestForbiddenCostsNothing(t *testing.T) {
 		if !strings.Contains(text, "weir_caller_requests_total{"+want) {
 			t.Errorf("no %s", want)
 		}
+	}
+}
+
+// TestScopedAdministratorsLeaveRoom: a caller for one domain cannot use up the overrides of all.
+func TestScopedAdministratorsLeaveRoom(t *testing.T) {
+	t.Parallel()
+	s := startScoped(t, "admin-change", "shop")
+	list := make([]override.Override, 5000)
+	for i := range list {
+		list[i] = override.Override{Key: fmt.Sprintf("shop/user=%d", i), Until: time.Now().Add(time.Hour)}
+	}
+	list[0].Key = "other/user=a"
+	s.app.engine.Override.Replace(list)
+	block := func(name, user string) (int, string) {
+		who := s
+		who.name = name
+		return who.http("admin", "POST", "/v1/key/block", `{"domain":"shop","for":"1h","entries":[{"key":"user","value":"`+user+`"}]}`)
+	}
+	if code, text := block("edge", "one"); code != http.StatusOK {
+		t.Errorf("the last one of its share: %d %s", code, text)
+	}
+	if code, text := block("edge", "two"); code != http.StatusConflict || !strings.Contains(text, "at most 5000 at a time in the domains of one caller") {
+		t.Errorf("one more than its share: %d %s", code, text)
+	}
+	if code, text := block("edge", "one"); code != http.StatusOK {
+		t.Errorf("the same one again: %d %s", code, text)
 	}
 }
 
