@@ -198,18 +198,18 @@ func (a *api) room(ctx context.Context, changes []override.Change) error {
 		_, replaces := a.Overrides.Get(c.Key)
 		return replaces
 	})
-	if err := a.share(callers.FromContext(ctx), len(added)); err != nil {
+	if err := a.roomOf(callers.FromContext(ctx), len(added)); err != nil {
 		return err
 	}
 	return a.Overrides.Room(len(added))
 }
 
-// maxShare is how many overrides the domains of one caller may have, unless it may change every
+// maxOfCaller is how many overrides the domains of one caller may have, unless it may change every
 // domain: the others keep room for theirs.
-const maxShare = override.DefaultMax / 2
+const maxOfCaller = override.DefaultMax / 2
 
-// share checks that the domains of a caller have room for so many more overrides.
-func (a *api) share(who *callers.Identity, added int) error {
+// roomOf checks that the domains of a caller have room for so many more overrides.
+func (a *api) roomOf(who *callers.Identity, added int) error {
 	if added == 0 || who.Still(callers.AdminChange, callers.AllDomains) {
 		return nil
 	}
@@ -226,8 +226,8 @@ func (a *api) share(who *callers.Identity, added int) error {
 			n++
 		}
 	}
-	if n > maxShare {
-		return problem.Invalid("overrides", strconv.Itoa(n), fmt.Sprintf("at most %d at a time in the domains of one caller", maxShare))
+	if n > maxOfCaller {
+		return problem.Invalid("overrides", strconv.Itoa(n), fmt.Sprintf("at most %d at a time in the domains of one caller", maxOfCaller))
 	}
 	return nil
 }

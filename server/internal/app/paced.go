@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// pacedShare is the part of one core, as a divisor, that a paced handler takes.
-	pacedShare = 5
+	// pacedPart is the part of one core, as a divisor, that a paced handler takes.
+	pacedPart = 5
 	// maxPace bounds the pause after one answer.
 	maxPace = 2 * time.Second
 	// maxPaced bounds the requests that wait for their turn.
@@ -60,7 +60,7 @@ func makeInTurn(turn chan time.Time, f func(), r *http.Request) bool {
 	begun := time.Now()
 	f()
 	took := time.Since(begun)
-	next = time.Now().Add(min((pacedShare-1)*took, maxPace))
+	next = time.Now().Add(min((pacedPart-1)*took, maxPace))
 	return true
 }
 
