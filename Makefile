@@ -40,6 +40,7 @@ reproduce: ## build twice with nothing cached and compare
 
 .PHONY: release
 release: ## archives, packages, bills of materials, provenance and checksums in dist/; SIGNING_KEY=… signs
+	@GO='$(GO)' scripts/vulnerabilities.sh --required
 	@GO='$(GO)' scripts/release.sh
 
 .PHONY: versions
@@ -122,7 +123,7 @@ gateway: setup ## build Envoy Gateway and let it send its rules to Weir; minutes
 
 .PHONY: histories
 histories: setup ## compare the stores with their models over random histories EFFORT times as long as in the tests
-	$(GO) test -count=1 -timeout 0 -run 'TestSharing$$|TestShares$$|TestFullStore|TestTwins$$|TestIDsHappenOnce$$|TestRuns' ./internal/memstore ./internal/redisstore -args -effort $(EFFORT)
+	$(GO) test -count=1 -timeout 0 -run 'TestSharing$$|TestShares$$|TestFullStore|TestTwins$$|TestIDsHappenOnce$$|TestRuns|TestAnswersMatchTheStore$$' ./internal/memstore ./internal/redisstore ./internal/stack -args -effort $(EFFORT)
 
 .PHONY: scripts
 scripts: ## draw EFFORT times 440 scripts of instances, callers and faults of a store, and check who decides and what is charged

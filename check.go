@@ -60,6 +60,8 @@ func (a *Act) checkOptions() error {
 		return invalid("hold", a.Hold, "none: only take and renew hold")
 	case a.Hold > 0 && a.ID == "":
 		return invalid("id", "missing", "an id by which to settle or release the hold")
+	case a.Dry && (a.Kind != kindTake || a.ID != "" || a.Anonymous || a.MaxWait != 0):
+		return invalid("dry", true, "false: only a take without an id or a max_wait can be tried")
 	case a.MaxWait < 0 || a.MaxWait > MaxWait || a.MaxWait > 0 && a.MaxWait < time.Microsecond:
 		return invalid("max_wait", a.MaxWait, "0, or 1µs … 24h")
 	case a.MaxWait > 0 && !a.takes():
@@ -77,6 +79,8 @@ func (a *Act) checkCharge(i int) error {
 		return invalidIn("charges", i, "key", fmt.Sprintf("%d bytes", len(c.Key)), fmt.Sprintf("at most %d bytes", MaxKeyBytes))
 	case c.Cost < 0 || c.Cost > c.Limit.maxCost():
 		return invalidIn("charges", i, "cost", c.Cost, fmt.Sprintf("0 … %d", c.Limit.maxCost()))
+	case c.Waived && (a.ID == "" || !a.takes() || c.Cost > 0 || c.UpTo > 0):
+		return invalidIn("charges", i, "waived", true, "false: only charges without a cost of a take with an id are waived")
 	case a.MaxWait > 0 && !algo.TraitsOf(c.Limit.Algorithm).Books:
 		return invalid("max_wait", a.MaxWait, "none: "+c.Limit.Algorithm.String()+" cannot be booked ahead")
 	case a.Kind == kindRefund && a.ID == "" && c.At <= 0 && !a.Anonymous:
@@ -148,7 +152,7 @@ func (a *Act) checkHolder(i int) error {
 		return invalidIn("charges", i, "cost", c.Cost, "0 or 1: a holder takes one slot")
 	case c.UpTo > 1:
 		return invalidIn("charges", i, "up_to", c.UpTo, "0 or 1: a holder takes one slot")
-	case a.Kind == kindTake && c.Cost == 1 && a.ID == "":
+	case a.Kind == kindTake && c.Cost == 1 && a.ID == "" && !a.Dry:
 		return invalid("id", "missing", "an id that names the holder")
 	}
 	return nil
@@ -157,8 +161,8 @@ func (a *Act) checkHolder(i int) error {
 func (a *Act) checkUpTo(i int) error {
 	c, first := &a.Charges[i], &a.Charges[0]
 	switch {
-	case c.UpTo != 0 && (!a.takes() || a.MaxWait > 0):
-		return invalidIn("charges", i, "up_to", c.UpTo, "none: only a take that does not book ahead is best effort")
+	case c.UpTo != 0 && (!a.takes() || a.MaxWait > 0 || a.Dry):
+		return invalidIn("charges", i, "up_to", c.UpTo, "none: only a take that does not book ahead and is no dry run is best effort")
 	case c.UpTo != 0 && (c.Cost == 0 || c.UpTo < c.Cost || c.UpTo > MaxCost):
 		return invalidIn("charges", i, "up_to", c.UpTo, fmt.Sprintf("the cost … %d, with a cost of at least 1", MaxCost))
 	case c.UpTo != first.UpTo || c.UpTo != 0 && c.Cost != first.Cost:

@@ -157,3 +157,18 @@ func TestTakeValid(t *testing.T) {
 		t.Errorf("changed after its decision: %v", acts[0].Err)
 	}
 }
+
+// TestStrictestOfWaived: the alternative of a take that was granted without it answers, wherever
+// it stands.
+func TestStrictestOfWaived(t *testing.T) {
+	t.Parallel()
+	limit := weir.PerMinute(5).MustCompile()
+	charges := []weir.Charge{{Limit: limit}, {Limit: limit, Alt: 1}, {Limit: limit, Alt: 2}}
+	for i := range charges {
+		decisions := make([]weir.Decision, len(charges))
+		decisions[i].Source = acts.SourceStore
+		if got := weir.Strictest(charges, decisions); got != i {
+			t.Errorf("alternative %d answers, want %d", got, i)
+		}
+	}
+}

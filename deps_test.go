@@ -49,7 +49,7 @@ var only = map[string]patterns{
 	"server/internal/sim":       {".", "internal/memstore", "internal/acts", "internal/algo", "server/internal/report", "std"},
 	"server/internal/accesslog": {".", "std"},
 	"server/internal/replay":    {".", "internal/memstore", "internal/algo", "server/internal/accesslog", "server/internal/report", "server/internal/topk", "std"},
-	"server/internal/frames":    {"golang.org/x/net", "std"},
+	"server/internal/frames":    {"golang.org/x/net", "internal/logs", "std"},
 	"server/internal/report":    {"github.com/guptarohit/asciigraph", "std"},
 }
 

@@ -221,3 +221,41 @@ func TestSlotsAreHeld(t *testing.T) {
 		t.Errorf("a peek: %v, %v", d, err)
 	}
 }
+
+// TestHoldOfNothing: a hold of 0 with alternatives is settled on the one that its answer names,
+// which is the one with most room.
+func TestHoldOfNothing(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, store weir.Taker) {
+		small, large := limiterOf(t, store, "small", weir.PerDay(10)), limiterOf(t, store, "large", weir.PerDay(20))
+		for key, c := range map[string]struct {
+			used        int64 // of the larger one
+			alternative uint8
+		}{"mostly free": {5, 2}, "mostly used": {15, 1}, "equal": {10, 1}} {
+			if _, err := large.AllowN(t.Context(), key, c.used); err != nil {
+				t.Fatal(err)
+			}
+			either, err := small.Otherwise(large)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h, err := either.Hold(t.Context(), key, 0, time.Minute)
+			if err != nil || !h.OK() || h.Decision().Alternative != c.alternative {
+				t.Errorf("%s: %v of alternative %d, %v", key, h.Decision(), h.Decision().Alternative, err)
+			}
+			if _, err := h.Settle(t.Context(), 6); err != nil {
+				t.Error(err)
+			}
+			for i, want := range []int64{0, c.used} {
+				if i+1 == int(c.alternative) {
+					want += 6
+				}
+				l := []*weir.Limiter{small, large}[i]
+				d, err := l.Peek(t.Context(), key)
+				if used := d.Limit.Count - d.Remaining; err != nil || used != want {
+					t.Errorf("%s: alternative %d is charged %d, want %d: %v", key, i+1, used, want, err)
+				}
+			}
+		}
+	})
+}

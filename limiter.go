@@ -192,7 +192,7 @@ func (l *Limiter) begin(kind Kind, key string, cost int64) *call {
 func (l *Limiter) end(c *call) {
 	a := &c.act
 	a.Scope = algo.Scope{}
-	a.ID, a.NewID, a.Hold, a.MaxWait, a.Immediate, a.Err = "", false, 0, 0, false, nil
+	a.ID, a.NewID, a.Hold, a.MaxWait, a.Immediate, a.Dry, a.Err = "", false, 0, 0, false, false, nil
 	for i := range a.Charges {
 		a.Charges[i].UpTo, a.Charges[i].At, a.Charges[i].Delay = 0, 0, 0
 	}
@@ -346,6 +346,17 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 	return l.AllowN(ctx, key, 0)
 }
 
+// Would returns the decision that AllowN would return for n units now, without charging them:
+// if they do not fit, its RetryAfter says when they will. Its Granted is 0. Slots of a
+// concurrency limit can be asked for, one at a time.
+func (l *Limiter) Would(ctx context.Context, key string, n int64) (d Decision, err error) {
+	c := l.begin(kindTake, key, n)
+	defer l.end(c)
+	c.act.Dry = true
+	err = l.ask(ctx, c, &d)
+	return d, err
+}
+
 func (l *Limiter) takeUpTo(ctx context.Context, key string, cost, upTo int64) (d Decision, err error) {
 	if err = l.checkUnits(cost); err != nil {
 		return Decision{}, err
@@ -376,6 +387,9 @@ func (l *Limiter) Refund(ctx context.Context, key string, d Decision, n int64) (
 	if n < 0 || n > d.Granted {
 		return 0, invalid("n", n, "0 … "+strconv.FormatInt(d.Granted, 10)+", what the decision granted")
 	}
+	if d.Granted > 0 && d.At.IsZero() {
+		return 0, nil // no store has charged it
+	}
 	c := l.begin(kindRefund, key, n)
 	if l.alternatives() {
 		if c.choose(d.Alternative); len(c.act.Charges) == 0 {
@@ -402,12 +416,17 @@ func (l *Limiter) alternatives() bool {
 
 // choose leaves the charges of one alternative in the act, which cannot be reused then.
 func (c *call) choose(alternative uint8) {
-	a := &c.act
-	a.Charges = slices.DeleteFunc(a.Charges, func(c Charge) bool { return c.Alt+1 != alternative })
-	a.Decisions = a.Decisions[:len(a.Charges)]
-	for i := range a.Charges {
-		a.Charges[i].Alt = 0
+	c.keep(func(c *Charge) bool { return c.Alt+1 == alternative })
+	for i := range c.act.Charges {
+		c.act.Charges[i].Alt = 0
 	}
+}
+
+// keep leaves some charges in the act, which cannot be reused if any is missing then.
+func (c *call) keep(keep func(*Charge) bool) {
+	a := &c.act
+	a.Charges = slices.DeleteFunc(a.Charges, func(c Charge) bool { return !keep(&c) })
+	a.Decisions = a.Decisions[:len(a.Charges)]
 }
 
 // Reset makes the key fresh, as if it had never been used, under every limit.

@@ -15,7 +15,7 @@ type Override struct {
 	Name string
 	// Limit gives another Count, Period and Burst; everything else remains as in the
 	// key's own limit. A Count of 0 blocks the key. Nil: no limit; every take is granted
-	// and charges nothing. A guarantee of [Shares] can only be lowered or blocked.
+	// and charges nothing, neither now nor when a hold is settled. A guarantee of [Shares] can only be lowered or blocked.
 	Limit *Limit
 	// Until is the time from which the key's own limit applies again.
 	Until time.Time

@@ -113,7 +113,13 @@ func (r *Reservation) Cancel(ctx context.Context) (given int64, err error) {
 	}
 	if r.limiter.alternatives() {
 		c.choose(r.decision.Alternative)
-	} else {
+	}
+	// No store has charged what was granted without one.
+	c.keep(func(charge *Charge) bool { return charge.At > 0 })
+	switch len(c.act.Charges) {
+	case 0:
+		return 0, nil
+	case len(r.limiter.limits):
 		defer r.limiter.end(c)
 	}
 	given, err = r.limiter.askRefund(ctx, c)

@@ -166,7 +166,11 @@ type Act struct {
 	// Immediate refuses charges that a leaky_bucket would grant with a delay, for
 	// callers that cannot wait.
 	Immediate bool
-	Charges   []Charge
+	// Dry asks whether a take would be granted, and when: its decisions are those of the
+	// take, but nothing is charged, and no units are Granted. It is for takes without an ID,
+	// UpTo or MaxWait. Units that a layer has leased do not count: it asks the store.
+	Dry     bool
+	Charges []Charge
 	// Decisions receives the answers; the caller provides len(Charges) of them. An Amend
 	// reads from them which answer the caller of the take got.
 	Decisions []Decision
@@ -213,6 +217,11 @@ type Charge struct {
 	// it. It is for the budget of [Shares], beside the limit of a class with the same HashTag
 	// or Key, and for gcra limits without ChargeRefused.
 	Guaranteed bool
+	// Waived is for a layer that grants a charge of a take with an ID although its limit does
+	// not apply now. The charge has a Cost of 0, and the store remembers that the take does
+	// not have it: its decision is [NotEvaluated] by the store, and later acts about the take
+	// leave it alone, whatever limit applies then.
+	Waived bool
 	// Group and Alt give an act alternatives. The charges of a Group with the same Alt are
 	// one alternative: all of them are made, or none. In each Group, in order, the first
 	// alternative is made that fits beside the charges of earlier groups; the act is
@@ -221,7 +230,8 @@ type Charge struct {
 	// The decisions on the charges of other alternatives are [NotEvaluated], and have only
 	// the Remaining units. If no alternative of a Group fits, all of them have decisions, and
 	// the one with the shortest wait is the Group's answer. If the charges of a Group cost
-	// nothing, all its alternatives are evaluated. With UpTo, the alternative is made that is
+	// nothing, all its alternatives are evaluated; but a take with an ID makes the one with
+	// most room, and a settlement charges that one. With UpTo, the alternative is made that is
 	// granted most, and the first of several.
 	//
 	// A Group with several alternatives needs one HashTag for all its charges, or one Key,
@@ -319,7 +329,15 @@ func easiest(charges []Charge, decisions []Decision, i int) (best, end int) {
 	for end = groupEnd(charges, i); i < end; {
 		next := altEnd(charges, i)
 		s := scarcest(decisions, i, next)
-		if best < 0 || decisions[s].Outcome != NotEvaluated && (decisions[best].Outcome == NotEvaluated || scarcer(&decisions[best], &decisions[s])) {
+		switch {
+		case best < 0:
+			best = s
+		case decisions[s].Outcome == NotEvaluated:
+			// The alternative of a take that was granted without it answers if no other does.
+			if decisions[s].Allowed() && !decisions[best].Allowed() && decisions[best].Outcome == NotEvaluated {
+				best = s
+			}
+		case decisions[best].Outcome == NotEvaluated || scarcer(&decisions[best], &decisions[s]):
 			best = s
 		}
 		i = next

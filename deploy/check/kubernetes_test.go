@@ -172,6 +172,9 @@ func refers(t *testing.T, m *manifests) {
 	if from.NamespaceSelector == nil || from.PodSelector.MatchLabels["app.kubernetes.io/name"] != "prometheus" {
 		t.Errorf("Prometheus is kept out: %v", m.network.Spec.Ingress)
 	}
+	if to := m.network.Spec.Ingress[1].Ports; len(to) != 1 || to[0].Port.String() != "metrics" || !ports["metrics"] {
+		t.Errorf("a pod with the label of Prometheus may take: %v", to)
+	}
 	for _, rule := range m.network.Spec.Egress {
 		if len(rule.To) == 0 || len(rule.Ports) == 0 {
 			t.Errorf("Weir may reach any host or port: %v", rule)

@@ -142,7 +142,7 @@ func TestPin(t *testing.T) {
 }
 
 // TestVulnerabilities: a finding fails, and so does a failure of another kind; a
-// database that cannot be reached is told in one line.
+// database that cannot be reached is told in one line. It fails a release.
 func TestVulnerabilities(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -155,12 +155,23 @@ func TestVulnerabilities(t *testing.T) {
 		"a finding":   {"echo Vulnerability", 3, 3, "Vulnerability"},
 		"no database": {"echo 'govulncheck: fetching vulnerabilities: no such host'; echo more", 1, 0, "SKIPPED"},
 		"no package":  {"echo 'govulncheck: loading packages'", 1, 1, "loading"},
+
+		"release":              {"echo No vulnerabilities found.", 0, 0, ""},
+		"release, a finding":   {"echo Vulnerability", 3, 3, "Vulnerability"},
+		"release, no database": {"echo 'govulncheck: fetching vulnerabilities: no such host'", 1, 1, "a release needs it"},
 	} {
 		cmd := exec.Command(filepath.Join(root, "scripts/vulnerabilities.sh"))
+		if strings.HasPrefix(name, "release") {
+			cmd.Args = append(cmd.Args, "--required")
+		}
 		cmd.Env = append(os.Environ(), "GOVULNCHECK="+program(t, t.TempDir(), "govulncheck", fmt.Sprintf("%s; exit %d", c.says, c.code)))
 		out, _ := cmd.CombinedOutput()
 		if got := cmd.ProcessState.ExitCode(); got != c.want || !strings.Contains(string(out), c.line) || strings.Count(string(out), "\n") > 1 {
 			t.Errorf("%s: %d, %q", name, got, out)
 		}
+	}
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil || !strings.Contains(string(makefile), "\n\t@GO='$(GO)' scripts/vulnerabilities.sh --required\n\t@GO='$(GO)' scripts/release.sh\n") {
+		t.Errorf("make release does not look for vulnerabilities first: %v", err)
 	}
 }

@@ -39,11 +39,11 @@ func Peeks(a *weir.Act, i, end int) bool {
 }
 
 // ChooseFirst keeps the first granted alternative of each Group and marks the others as
-// not evaluated, except for peeks. For layers that grant without a store.
+// not evaluated, except for peeks without an ID. For layers that grant without a store.
 func ChooseFirst(a *weir.Act) {
 	for i := 0; i < len(a.Charges); {
 		end := GroupEnd(a, i)
-		if Peeks(a, i, end) {
+		if a.ID == "" && Peeks(a, i, end) {
 			i = end
 		}
 		for found := false; i < end; {

@@ -147,6 +147,9 @@ type Step struct {
 	// Compile derives numbers of a rule that has defaults for all; it returns false where
 	// no number is exact. Nil: the defaults do.
 	Compile func(r *Rule) bool
+	// Admit raises the Cap to a number of units, as far as all numbers stay exact. Nil: they do
+	// with any Cap.
+	Admit func(r *Rule, units int64)
 	// Params are the numbers that the Lua calls p, q, x and y. Nil: 0 and the Period.
 	Params func(r *Rule) [4]int64
 	// Ext estimates the bytes that a new key needs in Ext. Nil: none.
@@ -177,7 +180,7 @@ var Steps = [Count]Step{
 		Doc:    "drains continuously: at most burst + N in any interval of T",
 		Traits: Traits{Bursts: true, BurstName: "burst", Books: true, Drains: true},
 		Age:    gcraAge, Wait: gcraWait, Fresh: gcraFresh, Refund: gcraRefund,
-		Compile: gcraCompile, Params: gcraParams,
+		Compile: gcraCompile, Admit: gcraAdmit, Params: gcraParams,
 	},
 	FixedWindow: {
 		Name: "fixed_window", Letter: 'f', Format: '1',
@@ -205,21 +208,21 @@ var Steps = [Count]Step{
 		Doc:    "adds N tokens at once every T to a bucket of burst",
 		Traits: Traits{Bursts: true, BurstName: "capacity (burst)", Books: true},
 		Age:    bucketAge, Wait: bucketWait, Fresh: bucketFresh, Refund: bucketRefund,
-		Compile: bucketCompile, Params: bucketParams,
+		Compile: bucketCompile, Admit: bucketAdmit, Params: bucketParams,
 	},
 	SlidingCounter: {
 		Name: "sliding_counter", Letter: 's', Format: '1', State: Counters,
 		Doc:    "weighs the last window: less than 2N in any interval of T, N where arrivals are even",
 		Traits: Traits{Aligned: true},
 		Age:    counterAge, Wait: counterWait, Fresh: counterFresh, Refund: counterRefund, Save: counterSave,
-		Compile: counterCompile, Params: counterParams, Worst: func(r *Rule) int64 { return max(1, 2*r.Count-1) },
+		Compile: counterCompile, Admit: counterAdmit, Params: counterParams, Worst: func(r *Rule) int64 { return max(1, 2*r.Count-1) },
 	},
 	LeakyBucket: {
 		Name: "leaky_bucket", Letter: 'k', Format: '2',
 		Doc:    "queues up to burst units and lets them out at N per T",
 		Traits: Traits{Bursts: true, BurstName: "queue (burst)", Books: true, Delays: true, Drains: true},
 		Age:    gcraAge, Wait: gcraWait, Fresh: gcraFresh, Refund: leakyRefund,
-		Compile: gcraCompile, Params: gcraParams, Worst: func(r *Rule) int64 { return r.Count + 1 },
+		Compile: gcraCompile, Admit: gcraAdmit, Params: gcraParams, Worst: func(r *Rule) int64 { return r.Count + 1 },
 	},
 	Concurrency: {
 		Name: "concurrency", Letter: 'c', Format: '1', State: Collection,
@@ -325,6 +328,18 @@ func (r *Rule) Compile() bool {
 		return compile(r)
 	}
 	return true
+}
+
+// Admit lets states hold all units that another rule of the algorithm admits, which this one
+// replaces for a time, and lets as many be charged without fitting. So no unit that was used
+// under the other rule is cut off. A rule that admits more already is left as it is.
+func (r *Rule) Admit(own *Rule) {
+	if admit := Steps[r.ID].Admit; admit != nil {
+		admit(r, own.Cap)
+	} else {
+		r.Cap = max(r.Cap, own.Cap)
+	}
+	r.Debt = max(r.Debt, min(own.Debt, r.Cap))
 }
 
 func gcd(a, b int64) int64 {

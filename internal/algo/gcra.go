@@ -87,17 +87,25 @@ func gcraCompile(r *Rule) bool {
 	for r.Tick = 1; r.Tick <= 1_000_000; r.Tick *= 1000 {
 		g := gcd(r.Count*r.Tick, r.Period)
 		r.Num, r.Den = r.Count*r.Tick/g, r.Period/g
-		// Ticks and levels both have to stay exact.
-		most := min((exact-2*r.Num)/r.Den, productCap(r.Num, (exact/r.Tick-2)/r.Den))
-		if r.Num > math.MaxUint32 || most < 2*r.Burst {
+		if r.Num > math.MaxUint32 || gcraMost(r) < 2*r.Burst {
 			continue
 		}
-		r.Cap = max(2*r.Burst, min(r.Burst+ceilDiv(ahead, r.Period)*r.Count, most))
-		r.Full = ceilDiv(r.Cap*r.Den, r.Num)
+		r.Cap = 2 * r.Burst
+		gcraAdmit(r, r.Burst+ceilDiv(ahead, r.Period)*r.Count)
 		r.Drain = ceilDiv(r.Burst*r.Den, r.Num) * r.Tick
 		return true
 	}
 	return false
+}
+
+// gcraMost is the largest level that stays exact, as do the ticks in which it drains.
+func gcraMost(r *Rule) int64 {
+	return min((exact-2*r.Num)/r.Den, productCap(r.Num, (exact/r.Tick-2)/r.Den))
+}
+
+func gcraAdmit(r *Rule, units int64) {
+	r.Cap = max(r.Cap, min(units, gcraMost(r)))
+	r.Full = ceilDiv(r.Cap*r.Den, r.Num)
 }
 
 func gcraParams(r *Rule) [4]int64 { return [4]int64{r.Num, r.Den, r.Tick, r.Full} }

@@ -89,11 +89,16 @@ func (s *State) refundBefore(r *Rule, now, units int64) int64 {
 func counterCompile(r *Rule) bool {
 	r.Drain = 2 * r.Period
 	for r.Tick = 1; r.Tick <= 1_000_000; r.Tick *= 1000 {
-		if r.Period%r.Tick == 0 && r.Cap <= (exact-1)/(r.Period/r.Tick) {
+		if r.Period%r.Tick == 0 && r.Cap <= counterMost(r) {
 			return true
 		}
 	}
 	return false
 }
+
+// counterMost is the largest counter whose product with the period stays exact.
+func counterMost(r *Rule) int64 { return (exact - 1) / (r.Period / r.Tick) }
+
+func counterAdmit(r *Rule, units int64) { r.Cap = max(r.Cap, min(units, counterMost(r))) }
 
 func counterParams(r *Rule) [4]int64 { return [4]int64{0, r.Period / r.Tick, r.Tick} }

@@ -55,13 +55,19 @@ func bucketRefund(s *State, r *Rule, now int64, g Grant) int64 {
 // bucketCompile leaves room for a whole bucket beyond the limit and for bookings, as far
 // as the numbers reach.
 func bucketCompile(r *Rule) bool {
-	refills := int64(exact)/r.Period - 2
-	if refills < ceilDiv(2*r.Burst, r.Count) {
+	if bucketRefills(r) < ceilDiv(2*r.Burst, r.Count) {
 		return false
 	}
-	r.Cap = max(2*r.Burst, min(r.Burst+r.Count*ceilDiv(ahead, r.Period), productCap(refills, r.Count)))
+	bucketAdmit(r, r.Burst+r.Count*ceilDiv(ahead, r.Period))
 	r.Drain = ceilDiv(r.Burst, r.Count) * r.Period
 	return true
+}
+
+// bucketRefills is the largest number of refills whose time stays exact.
+func bucketRefills(r *Rule) int64 { return int64(exact)/r.Period - 2 }
+
+func bucketAdmit(r *Rule, units int64) {
+	r.Cap = max(r.Cap, min(units, productCap(bucketRefills(r), r.Count)))
 }
 
 func bucketParams(r *Rule) [4]int64 { return [4]int64{r.Count, r.Period} }

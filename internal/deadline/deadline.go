@@ -245,15 +245,6 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// A Seldom limits what is logged often to a line a second. The zero value is ready for use.
-type Seldom struct{ last atomic.Int64 } // unix seconds
-
-// Due reports whether it has not been due this second.
-func (s *Seldom) Due() bool {
-	now, last := time.Now().Unix(), s.last.Load()
-	return last != now && s.last.CompareAndSwap(last, now)
-}
-
 // A Yielder is notified when a call is about to wait for anything but memory.
 type Yielder interface{ Yield() }
 

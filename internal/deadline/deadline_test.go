@@ -131,18 +131,6 @@ func TestManyAtOnce(t *testing.T) {
 	callers.Wait()
 }
 
-func TestSeldom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := new(deadline.Seldom)
-		for range 2 {
-			if !s.Due() || s.Due() {
-				t.Error("not due once in this second")
-			}
-			time.Sleep(time.Second)
-		}
-	})
-}
-
 func BenchmarkContext(b *testing.B) {
 	ctx := context.Background()
 	b.Run("group", func(b *testing.B) {

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"math"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -30,7 +31,11 @@ func (c *call) decide(a *weir.Act, now int64) {
 	} else {
 		fits = c.weigh(a, 0, len(a.Charges), now)
 	}
-	if fits {
+	switch {
+	case a.Dry:
+		c.wouldGrant(a, fits)
+		return
+	case fits:
 		c.grant(a, now)
 		return
 	}
@@ -41,6 +46,16 @@ func (c *call) decide(a *weir.Act, now int64) {
 	for i := range a.Charges {
 		if t := &c.slots[c.slotOf[i]]; t.rule.ChargeRefused && a.Decisions[i].Outcome == weir.Refused {
 			c.noteRefused(a, i, t.overcharge(a.Charges[i].Cost), now)
+		}
+	}
+}
+
+// wouldGrant fills in the decisions of a dry run: those of a grant, without its units, if all
+// charges fit.
+func (c *call) wouldGrant(a *weir.Act, fits bool) {
+	for i := range a.Decisions {
+		if d := &a.Decisions[i]; fits && d.Outcome == weir.NotCharged {
+			d.Outcome, d.Delay = weir.Granted, time.Duration(c.wants[i].delay)*time.Microsecond
 		}
 	}
 }
@@ -56,23 +71,32 @@ func (c *call) weigh(a *weir.Act, i, end int, now int64) bool {
 		if w.cost > 0 && !t.fits(w, now) {
 			d.Outcome, fits = weir.Refused, false
 		}
+		if charge.Waived {
+			*d = weir.Decision{Source: acts.SourceStore}
+		}
 	}
 	return fits
 }
 
 // choose picks the first alternative that fits of the group that begins with the i-th
 // charge, or with UpTo the one that is granted most, and reports whether there is one. The
-// others are not evaluated then. Later groups see the units of the chosen alternative, or
+// others are not evaluated then. Of alternatives without a cost, a take with an ID picks the
+// one with most room, which is what it can be settled on. Later groups see the units of the chosen alternative, or
 // else of the one that would fit first.
 func (c *call) choose(a *weir.Act, from int, now int64) bool {
 	group := acts.GroupEnd(a, from)
 	peeks, chosen, soonest, most, shortest := acts.Peeks(a, from, group), -1, -1, int64(0), int64(0)
+	holds := peeks && a.ID != ""
 	for i := from; i < group && (peeks || chosen < 0 || a.Charges[i].UpTo > 0); i = acts.AltEnd(a, i) {
 		end := acts.AltEnd(a, i)
 		fits := c.weigh(a, i, end, now)
 		c.ask(a, i, -1)
 		if fits {
-			if units := c.most(a, i, end); chosen < 0 || units > most {
+			units := c.most(a, i, end)
+			if holds {
+				units = c.roomIn(a, i, end)
+			}
+			if chosen < 0 || units > most {
 				chosen, most = i, units
 			}
 			continue
@@ -92,7 +116,7 @@ func (c *call) choose(a *weir.Act, from int, now int64) bool {
 		c.ask(a, soonest, 1)
 		return false
 	}
-	if c.ask(a, chosen, 1); !peeks {
+	if c.ask(a, chosen, 1); !peeks || holds {
 		clear(a.Decisions[from:chosen])
 		clear(a.Decisions[acts.AltEnd(a, chosen):group])
 	}
@@ -157,6 +181,17 @@ func (c *call) most(a *weir.Act, i, end int) int64 {
 		}
 	}
 	return most
+}
+
+// roomIn returns how much room the charges from the i-th to the one before end have.
+func (c *call) roomIn(a *weir.Act, i, end int) int64 {
+	room := int64(math.MaxInt64)
+	for ; i < end; i++ {
+		if t, w := &c.slots[c.slotOf[i]], &c.wants[i]; !w.forced && !a.Charges[i].Waived {
+			room = min(room, t.rule.Burst-t.state.Used-w.asked-w.keep)
+		}
+	}
+	return room
 }
 
 func (c *call) grant(a *weir.Act, now int64) {

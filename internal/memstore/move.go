@@ -39,6 +39,9 @@ func (c *call) move(a *weir.Act, now int64) error {
 			case back != (m.to < m.was.Units):
 			case c.untouched(a, i):
 				a.Decisions[i] = weir.Decision{}
+				if j := c.matchOf(i); j >= 0 {
+					a.Decisions[i].Source = c.known.answer.decisions[j].Source // of a charge that was waived
+				}
 			default:
 				c.wants[i] = want{keep: a.Charges[i].Keep, immediate: a.Immediate}
 				room := c.moveOne(a, i, &m, now)
@@ -63,7 +66,7 @@ func (c *call) check(a *weir.Act, i int, now int64) error {
 }
 
 // untouched reports whether the i-th charge was no part of the take that the act is about, or
-// belongs to an alternative that the take was not granted.
+// belongs to an alternative that the take was not granted, or was waived.
 func (c *call) untouched(a *weir.Act, i int) bool {
 	known, j := c.earlier(), c.matchOf(i)
 	return known != nil && (j < 0 || a.Kind != acts.KindAmend && known.answer.decisions[j].Outcome == weir.NotEvaluated)
@@ -178,6 +181,9 @@ func (c *call) note(a *weir.Act, now int64) {
 		}
 		if c.matchOf(i) >= 0 && (d.Outcome != weir.NotEvaluated || !acts.Optional(a, i)) {
 			c.answered[i] = repeated(d, now)
+		}
+		if c.granted && a.Charges[i].Waived {
+			c.answered[i] = weir.Decision{Source: acts.SourceStore}
 		}
 	}
 }

@@ -4,6 +4,7 @@
 package ratelimitheader
 
 import (
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -129,7 +130,7 @@ func (a *Answer) appendThree(text []byte, v *values, limit, remaining, reset str
 	v.end(limit, text)
 	text = strconv.AppendInt(text, a.Decision.Remaining, 10)
 	v.end(remaining, text)
-	text = strconv.AppendInt(text, Seconds(a.Decision.ResetAfter), 10)
+	text = strconv.AppendInt(text, Seconds(a.reset()), 10)
 	v.end(reset, text)
 	return text
 }
@@ -141,7 +142,20 @@ func (a *Answer) resetTime() time.Time {
 	if at.IsZero() {
 		at = time.Now()
 	}
-	return at.Add(a.Decision.ResetAfter + time.Second - time.Microsecond)
+	return at.Add(a.reset() + time.Second - time.Microsecond)
+}
+
+// reset is the time until the limit is full again. A request that was refused and can never
+// pass would come back then: its time is Never.
+func (a *Answer) reset() time.Duration {
+	if a.never() {
+		return Never
+	}
+	return a.Decision.ResetAfter
+}
+
+func (a *Answer) never() bool {
+	return a.Decision.Outcome == weir.Refused && a.Decision.RetryAfter == weir.Never
 }
 
 // maxValues is the number of headers that Write writes together.
@@ -220,7 +234,9 @@ func (a *Answer) appendAvailable(text []byte) []byte {
 	d := &a.Decision
 	wait := d.ResetAfter
 	switch {
-	case d.Outcome == weir.Refused && d.RetryAfter != weir.Never:
+	case a.never():
+		wait = 0
+	case d.Outcome == weir.Refused:
 		wait = d.RetryAfter
 	case algo.TraitsOf(a.Strictest.Algorithm).HoldsSlots:
 		wait = 0
@@ -233,8 +249,13 @@ func (a *Answer) appendAvailable(text []byte) []byte {
 	return text
 }
 
-// Seconds returns d in whole seconds, rounded up.
+// Never is the time until a request can pass that never can, where a field needs a number: 68
+// years, the largest number of seconds that every client can read.
+const Never = math.MaxInt32 * time.Second
+
+// Seconds returns d in whole seconds, rounded up, at most those of [Never].
 func Seconds(d time.Duration) int64 {
+	d = min(d, Never)
 	n := int64(d / time.Second)
 	if d%time.Second > 0 {
 		n++

@@ -31,7 +31,7 @@ func underAll(t testing.TB, store weir.Taker, clock *storetest.Clock) weir.Taker
 	t.Helper()
 	s := stack.New(store, stack.Options{
 		Now: clock.Now,
-		KeyLimit: func(*weir.Limit) weir.KeyLimit {
+		KeyLimit: func(*weir.Charge) weir.KeyLimit {
 			return weir.KeyLimit{MaxKeys: 10_000_000, Overflow: "overflow"}
 		},
 		Leased: func(*weir.Limit) bool { return false },

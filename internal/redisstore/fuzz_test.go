@@ -156,10 +156,8 @@ func wantDecisions(t *testing.T, a *weir.Act) {
 		if d.Outcome > weir.NotCharged || d.Granted < 0 || d.Remaining < 0 || d.RetryAfter < 0 || d.ResetAfter < 0 || d.Delay < 0 {
 			t.Errorf("%+v", d)
 		}
-		if a.ID != "" {
-			d.Source = acts.SourceNone // the take may have had no such charge
-		}
-		if d.Outcome == weir.NotEvaluated && (d != (weir.Decision{Remaining: d.Remaining}) || !acts.Optional(a, i) && a.ID == "") {
+		left := a.ID != "" || d.Source == acts.SourceNone && acts.Optional(a, i)
+		if d.Outcome == weir.NotEvaluated && (!left || d != (weir.Decision{Source: d.Source, Remaining: d.Remaining})) {
 			t.Errorf("charge %d of %v is not evaluated: %+v", i, a.Charges, d)
 		}
 	}

@@ -115,7 +115,11 @@ var mutants = []mutation{
 	{"a group asks for nothing", "pending[KEY[j]] = pending[KEY[j]] + COST[j]", "", weir.SlidingLog},
 	{"the last alternative to wait for is the soonest", "not soonest or longer < shortest", "true", weir.RollingWindow},
 	{"all alternatives are charged", "SKIP[i] = i < chosen or i > chosen_last", "SKIP[i] = false", weir.FixedWindow},
-	{"an alternative that was not granted is settled", "untouched[i] = outcome == 0 and kind ~= AMEND", "untouched[i] = false", weir.GCRA},
+	{"an alternative that was not granted is settled", "(outcome == 0 or outcome == 5) and outcome", "outcome == 5 and outcome", weir.GCRA},
+	{"a charge that was waived is settled", "(outcome == 0 or outcome == 5) and outcome", "outcome == 0 and outcome", weir.GCRA},
+	{"a charge that is waived is granted", "outcome, granted, wait, fresh, delay = 5, 0, 0, 0, 0", "outcome, granted, wait, delay = 1, 0, 0, 0", weir.TokenBucket},
+	{"a take that costs nothing is made in all alternatives", "if chosen and (holds or not peeks) then", "if chosen and not peeks then", weir.GCRA},
+	{"a take that costs nothing is made in the first alternative", "units = min(units, rule[3] - used - need)", "units = 0", weir.GCRA},
 	{"a guarantee is refused by its budget", "keep >= 0 and used + need > rule[3]", "used + need > rule[3]", weir.GCRA},
 	{"a guarantee is charged beyond any debt", "cost = max(0, min(cost, RULE[k][5] - USED[k]))", "cost = cost", weir.GCRA},
 	{"a guaranteed charge seems to have more room", "KEEP and max(0, KEEP[i]) or 0\n  if fits", "KEEP and KEEP[i] or 0\n  if fits", weir.GCRA},
@@ -172,6 +176,7 @@ func TestTwinsFindMutants(t *testing.T) {
 			if !found {
 				t.Fatalf("the scripts have no %q", m.old)
 			}
+			w.Waives = strings.Contains(m.name, "waived") || strings.Contains(m.name, "costs nothing")
 			if seed, rare := early[m.name]; rare {
 				w.Seed = seed
 			}

@@ -116,7 +116,7 @@ func (j *job) assign(slot uint32, charge int) {
 // cut returns an act with the part's charges.
 func (p *part) cut(a *weir.Act) *weir.Act {
 	act := &weir.Act{
-		Kind: a.Kind, Scope: a.Scope, Hold: a.Hold, MaxWait: a.MaxWait, Immediate: a.Immediate, Attempt: a.Attempt,
+		Kind: a.Kind, Scope: a.Scope, Hold: a.Hold, MaxWait: a.MaxWait, Immediate: a.Immediate, Dry: a.Dry, Attempt: a.Attempt,
 		Charges: make([]weir.Charge, len(p.from)), Decisions: make([]weir.Decision, len(p.from)),
 	}
 	for i, n := range p.from {
@@ -331,7 +331,7 @@ func (j *job) notCharged(p *part) {
 
 // costs reports whether the part charges anything.
 func (p *part) costs() bool {
-	return slices.ContainsFunc(p.Charges, func(c weir.Charge) bool { return c.Cost > 0 })
+	return !p.Dry && slices.ContainsFunc(p.Charges, func(c weir.Charge) bool { return c.Cost > 0 })
 }
 
 // finishUndo takes the answers to the amendments.

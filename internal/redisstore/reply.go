@@ -108,9 +108,12 @@ func (b *batch) decodeWhole(r *reader, got *answer) error {
 // errOutside marks an act whose calendar windows did not reach the store's time.
 var errOutside = fmt.Errorf("%w: the store's time lies outside the calendar windows sent", weir.ErrBackend)
 
-var outcomes = [...]weir.Outcome{1: weir.Granted, 2: weir.Refused, 3: weir.NotCharged, 4: weir.Refused}
+var outcomes = [...]weir.Outcome{1: weir.Granted, 2: weir.Refused, 3: weir.NotCharged, 4: weir.Refused, 5: weir.NotEvaluated}
 
-const refusedForEver = 4
+const (
+	refusedForEver = 4
+	waived         = 5
+)
 
 func (r *reader) decisions(a *weir.Act, at int64) error {
 	for i := range a.Decisions {
@@ -121,13 +124,15 @@ func (r *reader) decisions(a *weir.Act, at int64) error {
 		d := weir.Decision{Outcome: outcomes[code], Source: acts.SourceStore, At: time.UnixMicro(at)}
 		if code == 0 {
 			d = weir.Decision{}
+		} else if code == waived {
+			d = weir.Decision{Source: acts.SourceStore}
 		}
 		d.Granted, d.Remaining = r.number(7), r.number(7)
 		d.RetryAfter, d.ResetAfter, d.Delay = r.duration(), r.duration(), r.duration()
 		if code == refusedForEver {
 			d.RetryAfter = weir.Never
 		}
-		if err := possible(&d); err != nil || code == 0 && (d != (weir.Decision{Remaining: d.Remaining}) || !mayBeLeftOut(a, i)) {
+		if err := possible(&d); err != nil || d.Outcome == weir.NotEvaluated && (d != (weir.Decision{Source: d.Source, Remaining: d.Remaining}) || !mayBeLeftOut(a, i, code)) {
 			return cmp.Or(err, fmt.Errorf("%w: charge %d was not evaluated: %+v", weir.ErrBackend, i, d))
 		}
 		a.Decisions[i] = d
@@ -136,8 +141,11 @@ func (r *reader) decisions(a *weir.Act, at int64) error {
 }
 
 // mayBeLeftOut reports whether the script may leave the i-th charge of an act alone: another
-// alternative was granted, or the take that the act repeats or is about had no such charge.
-func mayBeLeftOut(a *weir.Act, i int) bool { return acts.Optional(a, i) || a.ID != "" }
+// alternative was granted, the charge was waived, or the take that the act repeats or is about
+// had no such charge.
+func mayBeLeftOut(a *weir.Act, i int, code int64) bool {
+	return a.ID != "" || code != waived && acts.Optional(a, i)
+}
 
 // possible rejects a decision that the script never makes: the reply belongs to another
 // call, or was changed in transit.

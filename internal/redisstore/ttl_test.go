@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/pages"
 	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
@@ -104,7 +106,7 @@ func lives(client *redis.Client, key string, matters time.Duration) error {
 func TestEveryRecordIsForgottenInTime(t *testing.T) {
 	t.Parallel()
 	client := dial(t, testserver.StartRedis(t).Addr())
-	if err := recordLifetimes(client, open(t, client, redisstore.Options{Prefix: "records:"})); err != nil {
+	if err := recordLifetimes(client, open(t, client, redisstore.Options{Prefix: "records:", Timeout: time.Minute})); err != nil {
 		t.Error(err)
 	}
 	for name, change := range map[string][2]string{
@@ -113,7 +115,7 @@ func TestEveryRecordIsForgottenInTime(t *testing.T) {
 		"the limit's on sets":   {"lifetime(last - now)", "lifetime(q)"},
 		"renewals do not count": {"if r and code == 0 then", "if r and code == 0 and kind < 4 then"},
 	} {
-		mutant, err := redisstore.NewMutated(client, redisstore.Options{Prefix: strings.ReplaceAll(name, " ", "") + ":"}, change[0], change[1])
+		mutant, err := redisstore.NewMutated(client, redisstore.Options{Prefix: strings.ReplaceAll(name, " ", "") + ":", Timeout: time.Minute}, change[0], change[1])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +128,7 @@ func TestEveryRecordIsForgottenInTime(t *testing.T) {
 func TestEveryKeyIsForgottenInTime(t *testing.T) {
 	t.Parallel()
 	client := dial(t, testserver.StartRedis(t).Addr())
-	store, err := redisstore.New(client, redisstore.Options{Prefix: "ttl:"})
+	store, err := redisstore.New(client, redisstore.Options{Prefix: "ttl:", Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +137,7 @@ func TestEveryKeyIsForgottenInTime(t *testing.T) {
 	}
 	// The clock goes back.
 	const clock = "local now = "
-	ahead, err := redisstore.NewMutated(client, redisstore.Options{Prefix: "ttl:"}, clock, clock+"3600000000 + ")
+	ahead, err := redisstore.NewMutated(client, redisstore.Options{Prefix: "ttl:", Timeout: time.Minute}, clock, clock+"3600000000 + ")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +150,7 @@ func TestEveryKeyIsForgottenInTime(t *testing.T) {
 		"too short":       {"= ARGV[r + 1]", "= '10'"},
 	} {
 		prefix := strings.ReplaceAll(name, " ", "") + ":"
-		mutant, err := redisstore.NewMutated(client, redisstore.Options{Prefix: prefix}, change[0], change[1])
+		mutant, err := redisstore.NewMutated(client, redisstore.Options{Prefix: prefix, Timeout: time.Minute}, change[0], change[1])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,11 +160,51 @@ func TestEveryKeyIsForgottenInTime(t *testing.T) {
 	}
 }
 
+// TestPageOfLives holds the lives of keys on the page about Redis against real ones.
+func TestPageOfLives(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(pages.Path("docs/redis.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := dial(t, testserver.StartRedis(t).Addr())
+	store := open(t, client, redisstore.Options{Prefix: "lives:", Timeout: time.Minute})
+	const day = 24 * time.Hour
+	for _, c := range []struct {
+		says  string
+		limit weir.Limit
+		life  time.Duration
+	}{
+		{"because a month may have 31 days: 5 days for a day", weir.Limit{Period: day, TimeZone: "UTC"}, 5 * day},
+		{"11 for a week", weir.Limit{Period: 7 * day, TimeZone: "Europe/Paris"}, 11 * day},
+		{"34 for a month", weir.Limit{Period: 30 * day, TimeZone: "UTC", AnchorDay: 31}, 34 * day},
+		{"369 for a year", weir.Limit{Period: 365 * day, TimeZone: "UTC"}, 369 * day},
+		{"one window; after", weir.Limit{Period: time.Hour}, time.Hour},
+		{"two windows", weir.Limit{Period: time.Hour, Algorithm: weir.SlidingCounter}, 2 * time.Hour},
+		{"the whole burst drains", weir.Limit{Period: time.Hour, Burst: 200, Algorithm: weir.GCRA}, 2 * time.Hour},
+	} {
+		if c.limit.Count = 100; c.limit.Burst == 0 && c.limit.Algorithm == 0 {
+			c.limit.Algorithm = weir.FixedWindow
+		}
+		if !strings.Contains(strings.Join(strings.Fields(string(page)), " "), c.says) {
+			t.Errorf("the page does not say %q", c.says)
+		}
+		charge := weir.Charge{Key: c.says, Limit: c.limit.MustCompile(), Cost: 1}
+		a := storetest.NewAct(charge)
+		if store.Take(t.Context(), []*weir.Act{a}); a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		if err := lives(client, store.KeyOf(&charge), c.life); err != nil {
+			t.Errorf("%s: %v", c.says, err)
+		}
+	}
+}
+
 // TestHealsALostTTL removes a key's TTL behind the store's back.
 func TestHealsALostTTL(t *testing.T) {
 	t.Parallel()
 	client := dial(t, testserver.StartRedis(t).Addr())
-	store, err := redisstore.New(client, redisstore.Options{Prefix: "heal:"})
+	store, err := redisstore.New(client, redisstore.Options{Prefix: "heal:", Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

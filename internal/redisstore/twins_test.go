@@ -19,7 +19,7 @@ import (
 var twinSeed = flag.Uint64("twin.seed", 0, "a history of TestTwins; 0: twelve fixed ones and a new one")
 
 // TestTwins demands that Go and Lua give equal answers to random histories: each
-// algorithm by itself, and all together.
+// algorithm by itself, all together, and with charges that are waived.
 func TestTwins(t *testing.T) {
 	t.Parallel()
 	address := testserver.StartRedis(t).Addr()
@@ -46,6 +46,16 @@ func TestTwins(t *testing.T) {
 		compare(step.Name, share, weir.Algorithm(id))
 	}
 	compare("all", 8*share)
+	t.Run("waived", func(t *testing.T) {
+		t.Parallel()
+		for _, seed := range seeds {
+			waives := twins(t, address, fmt.Sprintf("twins:waived:%d:", seed), same)
+			waives.Seed, waives.Waives = seed, true
+			if err := waives.Compare(2 * share); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }
 
 func same(text string) string { return text }

@@ -11,6 +11,9 @@ import (
 	"github.com/weirlimit/weir/internal/algo"
 )
 
+// chargeWaived marks the key of a charge that is waived.
+const chargeWaived = 1 << 15
+
 const (
 	flagChargeRefused = 1
 	flagAnchorFirst   = 2
@@ -23,6 +26,7 @@ const (
 	flagKeep      = 16
 	flagAnonymous = 32
 	flagAlt       = 64
+	flagDry       = 128
 
 	runImmediate = 1
 	runUpTo      = 2
@@ -115,7 +119,7 @@ func (b *batch) packAct(it *item) {
 		c := &a.Charges[i]
 		b.packet = appendCharge(b.packet, a.Kind, c, b.keys.find(c)+1)
 		if a.Kind == acts.KindAmend {
-			b.packet = appendOutcome(b.packet, &a.Decisions[i], granted, acts.Optional(a, i))
+			b.packet = appendOutcome(b.packet, c, &a.Decisions[i], granted, acts.Optional(a, i))
 		}
 	}
 	if it.record > 0 {
@@ -262,6 +266,9 @@ func (it *item) appendAct(p []byte) []byte {
 	if a.Alternatives() {
 		flags |= flagAlt
 	}
+	if a.Dry {
+		flags |= flagDry
+	}
 	p = append(p, byte(a.Kind), byte(len(a.Charges)), flags)
 	if flags&flagMore == 0 {
 		return p
@@ -278,6 +285,9 @@ func (it *item) appendAct(p []byte) []byte {
 }
 
 func appendCharge(p []byte, kind weir.Kind, c *weir.Charge, key int) []byte {
+	if c.Waived {
+		key += chargeWaived
+	}
 	p = append16(p, key)
 	p = append56(p, c.Cost)
 	p = append56(p, c.UpTo)
@@ -290,10 +300,12 @@ func appendCharge(p []byte, kind weir.Kind, c *weir.Charge, key int) []byte {
 
 // appendOutcome appends the decision that a take's caller got for a charge. Granted is
 // whether the whole take was, and optional whether there was an alternative.
-func appendOutcome(p []byte, d *weir.Decision, granted, optional bool) []byte {
+func appendOutcome(p []byte, c *weir.Charge, d *weir.Decision, granted, optional bool) []byte {
 	var units, wait, delay int64
 	outcome := byte(weir.NotCharged)
 	switch {
+	case granted && c.Waived:
+		outcome = waived
 	case optional && d.Outcome == weir.NotEvaluated:
 		outcome = byte(weir.NotEvaluated)
 	case granted && (!optional || d.Outcome == weir.Granted):

@@ -437,6 +437,9 @@ func (r *Remote) decideLocally(at *location, a *weir.Act) {
 				a.Decisions[i].Granted = part.act.Decisions[0].Granted
 			}
 		}
+		if a.Dry {
+			a.Decisions[i].Granted = 0
+		}
 	}
 	if alternatives && len(part.indices) == 0 {
 		acts.ChooseFirst(a)

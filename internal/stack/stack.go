@@ -23,13 +23,21 @@ type Options struct {
 	Now              func() time.Time
 	Background       func(work func())
 	MaxOverrides     int
-	KeyLimit         func(*weir.Limit) weir.KeyLimit
+	KeyLimit         func(*weir.Charge) weir.KeyLimit
 	Leased           func(*weir.Limit) bool
 	LeaseTime        time.Duration
 	LeasePart        float64
 	DenyCacheEntries int
 	DenyCacheMaxAge  time.Duration
 	Remote           remote.Options
+}
+
+// OfLimits returns key limits of limits as those of charges; nil for none.
+func OfLimits(limit func(*weir.Limit) weir.KeyLimit) func(*weir.Charge) weir.KeyLimit {
+	if limit == nil {
+		return nil
+	}
+	return func(c *weir.Charge) weir.KeyLimit { return limit(c.Limit) }
 }
 
 // A Stack is a store with its layers. It is safe for concurrent use. Create it with New.

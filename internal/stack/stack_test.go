@@ -38,8 +38,8 @@ func TestStack(t *testing.T) {
 func TestBoundedKeys(t *testing.T) {
 	t.Parallel()
 	limit := weir.PerDay(1).MustCompile()
-	s := stack.New(storetest.Alone{Taker: memstore.New(memstore.Options{})}, stack.Options{KeyLimit: func(l *weir.Limit) weir.KeyLimit {
-		if l != limit {
+	s := stack.New(storetest.Alone{Taker: memstore.New(memstore.Options{})}, stack.Options{KeyLimit: func(c *weir.Charge) weir.KeyLimit {
+		if c.Limit != limit {
 			return weir.KeyLimit{}
 		}
 		return weir.KeyLimit{MaxKeys: 1, Overflow: "all others"}

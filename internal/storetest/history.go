@@ -151,14 +151,14 @@ func (h *history) note(a *weir.Act) {
 		}
 	}
 	if unknown := errors.Is(a.Err, weir.ErrUnknownID); a.ID != "" && (unknown || a.Kind == acts.KindWithdraw) {
-		// A mark may be left.
+		// A tombstone may be left.
 		l, span := h.life(a), time.Minute
 		if unknown {
 			span = acts.EarlyEndLife
 		}
 		l.born, l.span = min(l.born, h.Clock.Micros()), min(l.span, span.Microseconds())
 	}
-	if a.Err != nil || a.Kind != acts.KindTake {
+	if a.Err != nil || a.Kind != acts.KindTake || a.Dry {
 		return
 	}
 	if a.ID != "" {
@@ -358,7 +358,22 @@ func (h *history) take() *weir.Act {
 	}
 	h.keep(a)
 	h.guarantee(a)
+	h.waive(a)
 	return a
+}
+
+// waive leaves some limits out of a take with an ID, or has it cost nothing.
+func (h *history) waive(a *weir.Act) {
+	if !h.Waives || a.ID == "" || a.Charges[0].UpTo > 0 || h.rng.IntN(3) > 0 {
+		return
+	}
+	free := h.rng.IntN(2) == 0
+	for i := range a.Charges {
+		c := &a.Charges[i]
+		if c.Waived = h.rng.IntN(2) == 0; c.Waived || free {
+			c.Cost = 0
+		}
+	}
 }
 
 // guarantee leaves some decisions to the charges before in their alternative.
@@ -429,7 +444,7 @@ func (h *history) repeat() *weir.Act {
 	a := h.about([]*weir.Act{n.take, n.last}[h.rng.IntN(2)])
 	switch h.rng.IntN(8) {
 	case 0:
-		a.Charges[0].Cost = h.cost(a.Charges[0].Limit)
+		a.Charges[0].Cost, a.Charges[0].Waived = h.cost(a.Charges[0].Limit), false
 	case 1:
 		last := &a.Charges[len(a.Charges)-1]
 		key := last.Key
@@ -568,7 +583,7 @@ func (h *history) closingOf(n *named) *weir.Act {
 	}
 	for i := range a.Charges {
 		c := &a.Charges[i]
-		c.UpTo, c.Keep = 0, 0
+		c.UpTo, c.Keep, c.Waived = 0, 0, false
 		if !algo.TraitsOf(c.Limit.Algorithm).HoldsSlots && a.Kind != acts.KindRelease {
 			c.Cost = h.rng.Int64N(n.take.Decisions[i].Granted + 2 + int64(h.rng.IntN(4)))
 		}

@@ -96,8 +96,8 @@ func (u unchanged) Take(ctx context.Context, acts []*weir.Act) {
 
 // same reports whether an act asks for the same as another one.
 func same(a *weir.Act, b weir.Act) bool {
-	return a.Kind == b.Kind && a.ID == b.ID && a.Scope.Owner == b.Scope.Owner && a.Scope.Asks == b.Scope.Asks && a.NewID == b.NewID && a.ForgetRefused == b.ForgetRefused && a.Anonymous == b.Anonymous &&
-		a.Hold == b.Hold && a.MaxWait == b.MaxWait && a.Immediate == b.Immediate && slices.Equal(a.Charges, b.Charges)
+	return a.Kind == b.Kind && a.ID == b.ID && a.Scope == b.Scope && a.NewID == b.NewID && a.ForgetRefused == b.ForgetRefused && a.Anonymous == b.Anonymous &&
+		a.Hold == b.Hold && a.MaxWait == b.MaxWait && a.Immediate == b.Immediate && a.Dry == b.Dry && slices.Equal(a.Charges, b.Charges)
 }
 
 // A bench has the Taker and the clock of a case.

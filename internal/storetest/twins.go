@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // Twins are two Takers on one clock that must give equal answers to any history.
@@ -26,6 +28,9 @@ type Twins struct {
 	// Listed: acts about a take list its own limits. Otherwise those that have a scope may
 	// list others, and a Taker must then decide the acts of a call strictly in order.
 	Listed bool
+	// Waives: some charges of takes with an ID are waived, and some takes with an ID cost
+	// nothing.
+	Waives bool
 }
 
 const (
@@ -47,7 +52,7 @@ func (w Twins) Compare(acts int) error {
 			h.change()
 		}
 		h.tick()
-		if err := h.ask(h.acts()); err != nil {
+		if err := h.ask(withDryRuns(h.acts())); err != nil {
 			return fmt.Errorf("seed %d, act %d: %w", w.Seed, h.done, err)
 		}
 	}
@@ -57,6 +62,40 @@ func (w Twins) Compare(acts int) error {
 // NewAct returns an act with room for its answers.
 func NewAct(charges ...weir.Charge) *weir.Act {
 	return &weir.Act{Charges: charges, Decisions: make([]weir.Decision, len(charges))}
+}
+
+// withDryRuns puts a dry run before some takes, which changes nothing about them.
+func withDryRuns(list []*weir.Act) []*weir.Act {
+	var all []*weir.Act
+	for i, a := range list {
+		if a.Kind == acts.KindTake && a.MaxWait == 0 && a.Charges[0].UpTo == 0 && !a.Anonymous && i%3 == 0 {
+			dry := again(a)
+			dry.Dry, dry.ID, dry.NewID, dry.ForgetRefused, dry.Hold, dry.Scope = true, "", false, false, 0, algo.Scope{}
+			dry.Charges = slices.Clone(a.Charges)
+			for j := range dry.Charges {
+				dry.Charges[j].Waived = false
+			}
+			all = append(all, dry)
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
+// foretold compares a dry run with the plain take that follows it at the same instant.
+func foretold(dry, take *weir.Act) error {
+	if !dry.Dry || dry.Err != nil || take.Err != nil || take.ID != "" {
+		return nil
+	}
+	// A refusal that is charged makes the next wait longer.
+	grows := slices.ContainsFunc(take.Charges, func(c weir.Charge) bool { return c.Limit.ChargeRefused })
+	for i := range dry.Decisions {
+		d, t := dry.Decisions[i], take.Decisions[i]
+		if d.Granted != 0 || d.Outcome != t.Outcome || d.RetryAfter != t.RetryAfter && !grows || d.Delay != t.Delay {
+			return fmt.Errorf("charge %d of %+v: a dry run says %+v, the take %+v", i, take.Charges, d, t)
+		}
+	}
+	return nil
 }
 
 // again is an act that asks the same.
@@ -81,6 +120,11 @@ func (h *history) ask(acts []*weir.Act) error {
 		if err := compare(a, twins[i]); err != nil {
 			return err
 		}
+		if i+1 < len(acts) {
+			if err := foretold(a, acts[i+1]); err != nil {
+				return err
+			}
+		}
 		h.note(a)
 	}
 	h.done += len(acts)
@@ -97,8 +141,8 @@ func compare(a, b *weir.Act) error {
 			for j := range a.Charges {
 				diff += fmt.Sprintf("\ncharge %d: %v, group %d, alternative %d, (a) %v, (b) %v", j, a.Charges[j], a.Charges[j].Group, a.Charges[j].Alt, a.Decisions[j], b.Decisions[j])
 			}
-			return fmt.Errorf("%v %q, immediate %v, hold %v, max wait %v: charge %d of %d, key %q, limit %+v, cost %d, up to %d, keep %d, of %d + %v (-a +b):\n%s",
-				a.Kind, a.ID, a.Immediate, a.Hold, a.MaxWait, i, len(a.Charges), c.Key, c.Limit, c.Cost, c.UpTo, c.Keep, c.At, c.Delay, diff)
+			return fmt.Errorf("%v %q, dry %v, immediate %v, hold %v, max wait %v: charge %d of %d, key %q, limit %+v, cost %d, up to %d, keep %d, of %d + %v (-a +b):\n%s",
+				a.Kind, a.ID, a.Dry, a.Immediate, a.Hold, a.MaxWait, i, len(a.Charges), c.Key, c.Limit, c.Cost, c.UpTo, c.Keep, c.At, c.Delay, diff)
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ package testserver
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -31,8 +32,14 @@ func Require(t testing.TB, program string) string {
 	return path
 }
 
-// lookPath also finds daemons that a distribution keeps out of a user's PATH.
+// lookPath also finds daemons that a distribution keeps out of a user's PATH, and programs that
+// scripts/setup.sh has installed for the tests alone.
 func lookPath(program string) (string, error) {
+	if cache, err := os.UserCacheDir(); err == nil {
+		if path, err := exec.LookPath(filepath.Join(cache, "weir", "bin", program)); err == nil {
+			return path, nil
+		}
+	}
 	path, err := exec.LookPath(program)
 	if err == nil {
 		return path, nil

@@ -19,9 +19,9 @@ const MaxKeys = 10_000_000
 
 // Options configure a [Layer]. The zero value bounds nothing.
 type Options struct {
-	// Budget returns the budget of a limit. It is called for every charge, from many
+	// Budget returns the budget of a charge's limit. It is called for every charge, from many
 	// goroutines. Nil: no limit has one.
-	Budget func(*weir.Limit) weir.KeyLimit
+	Budget func(*weir.Charge) weir.KeyLimit
 	// Logger receives a line when a limit has reached its number of keys. Nil: none.
 	Logger *slog.Logger
 	// Now is the clock by which keys expire. Nil: the monotonic clock.
@@ -50,13 +50,12 @@ type Options struct {
 // A refused take of a key beyond the budget leaves no ID in the store, even one that the
 // client gave, so that IDs are bounded too; a repeat of it is decided again.
 //
-// An act about the ID of a take is tried where its keys are tracked now; if the ID is
-// unknown there, with all keys under their Overflow, and with none: keys may have become
-// tracked since, and other instances track others. A repeated take is not tried elsewhere:
-// if the key's tracking has changed, it is another take.
+// An act about the ID of a take lists its keys and their Overflow: keys may have become tracked
+// since, and other instances track others. It changes the charges that the take had. So an act
+// may have twice its charges, and an answer of the store for each.
 type Layer struct {
 	next   weir.Taker
-	budget func(*weir.Limit) weir.KeyLimit
+	budget func(*weir.Charge) weir.KeyLimit
 	now    func() int64 // µs
 	limits limits
 	logger *slog.Logger
@@ -157,7 +156,7 @@ func (l *Layer) budgetOf(c *weir.Charge) weir.KeyLimit {
 	if !hasState(c) {
 		return weir.KeyLimit{}
 	}
-	b := l.budget(c.Limit)
+	b := l.budget(c)
 	b.MaxKeys = min(b.MaxKeys, MaxKeys)
 	return b
 }
@@ -170,7 +169,7 @@ func hasState(c *weir.Charge) bool {
 
 // makesState reports whether a charge can give its key a state.
 func makesState(a *weir.Act, c *weir.Charge) bool {
-	return c.Cost > 0 && (a.Kind == acts.KindTake || a.Kind == acts.KindRecord || a.Kind == acts.KindAmend)
+	return c.Cost > 0 && !a.Dry && (a.Kind == acts.KindTake || a.Kind == acts.KindRecord || a.Kind == acts.KindAmend)
 }
 
 // aboutTake reports whether an act is about an earlier take, by its ID.

@@ -29,9 +29,9 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // of gives every limit a budget of its own, by its name.
-func of(maxKeys int) func(*weir.Limit) weir.KeyLimit {
-	return func(l *weir.Limit) weir.KeyLimit {
-		return weir.KeyLimit{MaxKeys: maxKeys, Overflow: "overflow of " + l.Name}
+func of(maxKeys int) func(*weir.Charge) weir.KeyLimit {
+	return func(c *weir.Charge) weir.KeyLimit {
+		return weir.KeyLimit{MaxKeys: maxKeys, Overflow: "overflow of " + c.Limit.Name}
 	}
 }
 
@@ -43,7 +43,7 @@ func memory(_ testing.TB, clock *storetest.Clock) weir.Taker {
 // TestSuite: what has room is not touched.
 func TestSuite(t *testing.T) {
 	t.Parallel()
-	for name, budget := range map[string]func(*weir.Limit) weir.KeyLimit{"none": nil, "any number": of(0), "enough": of(keylimit.MaxKeys)} {
+	for name, budget := range map[string]func(*weir.Charge) weir.KeyLimit{"none": nil, "any number": of(0), "enough": of(keylimit.MaxKeys)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			storetest.RunBeside(t, memory, func(t testing.TB, clock *storetest.Clock) weir.Taker {
@@ -235,8 +235,8 @@ func TestAlternativesBesideTrackedOnes(t *testing.T) {
 	user := weir.Limit{Name: "user", Count: 2, Period: time.Hour}.MustCompile()
 	pool := weir.Limit{Name: "pool", Count: 4, Period: time.Hour}.MustCompile()
 	store, client := onRedis(t)
-	taker := keylimit.Wrap(store, keylimit.Options{Budget: func(l *weir.Limit) weir.KeyLimit {
-		return weir.KeyLimit{MaxKeys: map[*weir.Limit]int{user: 1, pool: 2}[l], Overflow: "overflow of " + l.Name}
+	taker := keylimit.Wrap(store, keylimit.Options{Budget: func(c *weir.Charge) weir.KeyLimit {
+		return weir.KeyLimit{MaxKeys: map[*weir.Limit]int{user: 1, pool: 2}[c.Limit], Overflow: "overflow of " + c.Limit.Name}
 	}})
 	granted := map[string]int{}
 	for u := range users {
@@ -404,8 +404,8 @@ func TestActsOfSeveralLimits(t *testing.T) {
 	clock := storetest.NewClock()
 	global := weir.Limit{Name: "global", Count: 3, Period: time.Hour}.MustCompile()
 	user := weir.Limit{Name: "user", Count: 2, Period: time.Hour}.MustCompile()
-	taker := keylimit.Wrap(memstore.New(memstore.Options{Now: clock.Now}), keylimit.Options{Now: clock.Now, Budget: func(l *weir.Limit) weir.KeyLimit {
-		if l == user {
+	taker := keylimit.Wrap(memstore.New(memstore.Options{Now: clock.Now}), keylimit.Options{Now: clock.Now, Budget: func(c *weir.Charge) weir.KeyLimit {
+		if c.Limit == user {
 			return weir.KeyLimit{MaxKeys: 1, Overflow: "users"}
 		}
 		return weir.KeyLimit{}
@@ -471,7 +471,7 @@ func TestReload(t *testing.T) {
 	maxKeys := 3
 	clock := storetest.NewClock()
 	taker := keylimit.Wrap(memstore.New(memstore.Options{Now: clock.Now}), keylimit.Options{
-		Budget: func(l *weir.Limit) weir.KeyLimit { return of(maxKeys)(l) }, Now: clock.Now,
+		Budget: func(c *weir.Charge) weir.KeyLimit { return of(maxKeys)(c) }, Now: clock.Now,
 	})
 	limit := perHour()[0]
 	remain := func() (left []int64) {
@@ -551,5 +551,38 @@ func TestRefusalsLeaveNoIDs(t *testing.T) {
 	}
 	if stats := store.Stats(); stats.Keys != 2 || stats.IDs != 2 {
 		t.Errorf("one key, those beyond and their two grants left %+v", stats)
+	}
+}
+
+// TestLimitsThatShareABudget wants keys to be tracked for as long as their own limits' states
+// last, whatever limits others have.
+func TestLimitsThatShareABudget(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	taker := keylimit.Wrap(memory(t, clock), keylimit.Options{
+		Budget: func(*weir.Charge) weir.KeyLimit { return weir.KeyLimit{MaxKeys: 3, Overflow: "further"} }, Now: clock.Now,
+	})
+	day, second := weir.PerDay(1).MustCompile(), weir.PerSecond(1).MustCompile()
+	granted := func(key string, limit *weir.Limit) bool {
+		return take(t, taker, storetest.NewAct(weir.Charge{Key: key, Limit: limit, Cost: 1})).Allowed()
+	}
+	granted("c", second)
+	granted("a", day)
+	granted("b", day)
+	for range 100 {
+		granted("c", second)
+		clock.Advance(time.Minute)
+	}
+	granted("c", second)
+	for _, key := range []string{"d", "e"} {
+		if want := key == "d"; granted(key, day) != want {
+			t.Errorf("%s granted: %t, want %t: it shares one budget with further keys", key, !want, want)
+		}
+	}
+	clock.Advance(3 * 24 * time.Hour)
+	for _, key := range []string{"f", "g", "h"} {
+		if !granted(key, day) {
+			t.Errorf("%s is refused, though all keys before it have expired", key)
+		}
 	}
 }

@@ -29,8 +29,8 @@ func (l *limits) of(overflow string, limit *weir.Limit, now int64) *keys {
 	if k == nil {
 		k = l.add(overflow, limit.Name, now)
 	}
-	k.lasts(limit)
 	k.age(now)
+	k.lasts(limit)
 	return k
 }
 
@@ -67,7 +67,7 @@ type keys struct {
 	overflowed atomic.Uint64
 	logged     atomic.Bool // that MaxKeys was reached
 
-	span  atomic.Int64 // µs for which a state lasts
+	span  atomic.Int64 // µs for which the states of recent keys last: limits may differ
 	until atomic.Int64 // µs; when old keys expire and recent ones become old
 	aging sync.Mutex
 
@@ -77,14 +77,15 @@ type keys struct {
 	}
 }
 
-// lasts sets how long a state under the limit lasts, which a reload may change.
+// lasts notes how long a state under the limit lasts.
 func (k *keys) lasts(limit *weir.Limit) {
-	if span := limit.Rule().Drain + slack.Microseconds(); k.span.Load() != span {
-		k.span.Store(span)
+	span := limit.Rule().Drain + slack.Microseconds()
+	for before := k.span.Load(); before < span && !k.span.CompareAndSwap(before, span); before = k.span.Load() {
 	}
 }
 
-// age drops expired keys.
+// age drops expired keys. Recent keys become old ones for as long as the longest of their
+// states lasts.
 func (k *keys) age(now int64) {
 	if now < k.until.Load() {
 		return
@@ -110,6 +111,7 @@ func (k *keys) age(now int64) {
 		k.logged.Store(false)
 	}
 	k.until.Store(now + span)
+	k.span.Store(0)
 }
 
 // admit reports whether a key is or may be tracked. It tracks the key if makesState is set.

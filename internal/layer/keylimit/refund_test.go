@@ -62,3 +62,27 @@ func TestRefundsOfTrackedKeys(t *testing.T) {
 		}
 	}
 }
+
+// TestHoldsBeyondTheBudgetEndElsewhere has an instance whose keys have room end what another one
+// has charged to the Overflow.
+func TestHoldsBeyondTheBudgetEndElsewhere(t *testing.T) {
+	t.Parallel()
+	for _, limit := range perHour() {
+		clock := storetest.NewClock()
+		store := memstore.New(memstore.Options{Now: clock.Now})
+		full, empty := keylimit.Wrap(store, keylimit.Options{Budget: of(1), Now: clock.Now}), keylimit.Wrap(store, keylimit.Options{Budget: of(1), Now: clock.Now})
+		charge(t, full, "tracked", limit, 1)
+		key := weir.Charge{Key: "stranger", Limit: limit, Cost: 1}
+		if a := about(t, full, acts.KindTake, "id", key); !a.Allowed() {
+			t.Fatalf("%v: %v, %v", limit, a.Decisions, a.Err)
+		}
+		for _, kind := range []weir.Kind{acts.KindRenew, acts.KindRelease} {
+			if a := about(t, empty, kind, "id", key); a.Err != nil {
+				t.Errorf("%v: %v: %v", limit, kind, a.Err)
+			}
+		}
+		if d := charge(t, full, "another", limit, 0); d.Remaining != 10 {
+			t.Errorf("%v: %d of 10 remain of the shared budget", limit, d.Remaining)
+		}
+	}
+}

@@ -141,7 +141,7 @@ func (l *Layer) leases(limit *weir.Limit) bool {
 // leasable reports whether an act can be paid with leased units, or is a peek at limits whose
 // takes can.
 func (l *Layer) leasable(a *weir.Act) bool {
-	if a.Kind != acts.KindTake || a.ID != "" || a.Hold != 0 || a.MaxWait != 0 || len(a.Charges) == 0 || len(a.Decisions) != len(a.Charges) {
+	if a.Kind != acts.KindTake || a.Dry || a.ID != "" || a.Hold != 0 || a.MaxWait != 0 || len(a.Charges) == 0 || len(a.Decisions) != len(a.Charges) {
 		return false
 	}
 	cost := a.Charges[0].Cost

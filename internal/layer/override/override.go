@@ -285,8 +285,9 @@ func (e *entry) blocks() bool { return e.Limit != nil && e.Limit.Count == 0 }
 
 // Fit returns own with the Count, Period and Burst of limit, compiled: the limit that holds
 // for a key with that override. The key keeps its algorithm and its state, and a reload
-// that changes its limit leaves the override in force. An algorithm without bursts ignores
-// the Burst, and a Count of 0 needs nothing else. The error is a [*weir.InvalidError], of
+// that changes its limit leaves the override in force. Units used under own stay used, however
+// many they are, and debts are bounded by the larger of the two limits. An algorithm without
+// bursts ignores the Burst, and a Count of 0 needs nothing else. The error is a [*weir.InvalidError], of
 // the field guarantee if own is guaranteed to a class of [weir.Shares] and limit is more
 // than that.
 func Fit(limit, own *weir.Limit) (*weir.Limit, error) {
@@ -300,7 +301,11 @@ func Fit(limit, own *weir.Limit) (*weir.Limit, error) {
 		fitted.Burst = limit.Burst
 	}
 	compiled, err := fitted.Compile()
-	if err == nil && Guaranteed(own) && exceeds(compiled, own) {
+	if err != nil {
+		return nil, err
+	}
+	compiled.Rule().Admit(own.Rule())
+	if Guaranteed(own) && exceeds(compiled, own) {
 		err = &weir.InvalidError{Field: "guarantee", Value: compiled.String(), Want: "at most " + own.String() + ", which is what the shares have room for"}
 	}
 	return compiled, err

@@ -535,7 +535,8 @@ func TestNoLimitAndIDs(t *testing.T) {
 	free(t, taker, "k", clock.Now().Add(time.Minute))
 	do(acts.KindTake, "during", 5)
 	do(acts.KindSettle, "during", 7)
-	do(acts.KindRelease, "during", 0)
+	do(acts.KindTake, "released", 5)
+	do(acts.KindRelease, "released", 0)
 	if a := do(acts.KindSettle, "before", 1); a.Decisions[0].Granted == 0 {
 		t.Errorf("settled: %+v", a.Decisions[0])
 	}
@@ -547,6 +548,224 @@ func TestNoLimitAndIDs(t *testing.T) {
 	free(t, taker, "p", clock.Now().Add(time.Minute))
 	if weir.TakeValid(t.Context(), []*weir.Act{holder}, taker.Take); !errors.Is(holder.Err, weir.ErrInvalid) {
 		t.Errorf("a holder without an id: %v", holder.Err)
+	}
+}
+
+// TestFreeChargesStayFree: what a hold was not charged because a key had no limit, no later act
+// about it charges or refunds, whether the override is still in force or has ended.
+func TestFreeChargesStayFree(t *testing.T) {
+	t.Parallel()
+	limit, slots := weir.PerHour(10).MustCompile(), weir.Limit{Algorithm: weir.Concurrency, Count: 2, Period: time.Hour}.MustCompile()
+	free := weir.Charge{Key: "free", HashTag: "tag", Limit: limit, Cost: 5}
+	other := weir.Charge{Key: "other", HashTag: "tag", Limit: limit, Cost: 5, Group: 1}
+	second := weir.Charge{Key: "other", HashTag: "tag", Limit: limit, Cost: 5, Alt: 1}
+	for name, c := range map[string]struct {
+		charges []weir.Charge
+		free    int  // which charge is
+		other   bool // the other key is charged
+	}{
+		"alone":                     {[]weir.Charge{free}, 0, false},
+		"beside another":            {[]weir.Charge{free, other}, 0, true},
+		"the first alternative":     {[]weir.Charge{free, second}, 0, false},
+		"a slot":                    {[]weir.Charge{{Key: "free", HashTag: "tag", Limit: slots, Cost: 1}}, 0, false},
+		"a slot beside another key": {[]weir.Charge{{Key: "free", HashTag: "tag", Limit: slots, Cost: 1}, other}, 0, true},
+		"the second alternative": {[]weir.Charge{
+			{Key: "other", HashTag: "tag", Limit: weir.PerHour(4).MustCompile(), Cost: 5}, {Key: "free", HashTag: "tag", Limit: limit, Cost: 5, Alt: 1},
+		}, 1, false},
+	} {
+		for _, kind := range []weir.Kind{acts.KindSettle, acts.KindRefund, acts.KindRelease, acts.KindRenew} {
+			for _, during := range []bool{true, false} {
+				for _, cost := range []int64{0, c.charges[0].Cost} {
+					for _, scope := range []algo.Scope{{Owner: "owner"}, {Owner: "owner", Asks: "5"}} {
+						t.Run(fmt.Sprint(name, " ", kind, " during ", during, " cost ", cost, " ", scope.Asks), func(t *testing.T) {
+							taker, clock := place(override.Options{})
+							if err := taker.Set(override.Override{Key: "free", Until: clock.Now().Add(time.Minute)}); err != nil {
+								t.Fatal(err)
+							}
+							act := func(kind weir.Kind, cost int64) *weir.Act {
+								a := storetest.NewAct(slices.Clone(c.charges)...)
+								for i := range a.Charges {
+									a.Charges[i].Cost = min(cost, a.Charges[i].Cost+cost)
+									if algo.TraitsOf(a.Charges[i].Limit.Algorithm).HoldsSlots {
+										a.Charges[i].Cost = min(1, cost)
+									}
+								}
+								a.Kind, a.ID, a.Hold, a.Scope = kind, "id", time.Minute, scope
+								if kind != acts.KindTake && scope.Asks != "" {
+									a.Scope.Asks = kind.String()
+								}
+								if kind != acts.KindRenew && kind != acts.KindTake {
+									a.Hold = 0
+								}
+								taker.Take(t.Context(), []*weir.Act{a})
+								return a
+							}
+							for range 2 {
+								a := act(acts.KindTake, cost)
+								if a.Err != nil || !a.Allowed() || a.Decisions[c.free].Outcome != weir.Granted || a.Decisions[c.free].Granted != a.Charges[c.free].Cost {
+									t.Fatalf("the take: %v, %v", a.Decisions, a.Err)
+								}
+							}
+							if !during {
+								clock.Advance(2 * time.Minute)
+							}
+							actual := map[weir.Kind]int64{acts.KindSettle: 7, acts.KindRefund: min(cost, 2)}[kind]
+							for range 2 {
+								a := act(kind, actual)
+								if !c.other && kind == acts.KindRefund {
+									continue // of a charge that was not made
+								}
+								if a.Err != nil || !a.Allowed() {
+									t.Fatalf("%v: %v, %v", kind, a.Decisions, a.Err)
+								}
+							}
+							clock.Advance(2 * time.Minute)
+							for i := range c.charges {
+								peek := storetest.NewAct(c.charges[i])
+								peek.Charges[0].Cost, peek.Charges[0].Group, peek.Charges[0].Alt = 0, 0, 0
+								taker.Take(t.Context(), []*weir.Act{peek})
+								used := c.charges[i].Limit.Capacity() - peek.Decisions[0].Remaining
+								want := int64(0)
+								if c.other && i != c.free {
+									want = map[weir.Kind]int64{acts.KindSettle: 7, acts.KindRefund: cost - actual, acts.KindRenew: cost}[kind]
+								}
+								if want = max(0, want-1); used < want || used > want+1 { // a unit drains in six minutes
+									t.Errorf("%s is charged %d, want %d", c.charges[i].Key, used, want)
+								}
+							}
+						})
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestNoLimitWithoutAStore: a take with an ID is granted although no store remembers the ID.
+func TestNoLimitWithoutAStore(t *testing.T) {
+	t.Parallel()
+	taker := override.Wrap(acts.TakerFunc(func(_ context.Context, all []*weir.Act) {
+		for _, a := range all {
+			a.Err = weir.ErrNotApplied
+		}
+	}), override.Options{})
+	free(t, taker, "k", time.Now().Add(time.Hour))
+	for _, kind := range []weir.Kind{acts.KindTake, acts.KindSettle} {
+		a := storetest.NewAct(weir.Charge{Key: "k", Limit: weir.PerHour(10).MustCompile(), Cost: 5})
+		a.Kind, a.ID = kind, "id"
+		taker.Take(t.Context(), []*weir.Act{a})
+		if granted := kind == acts.KindTake; (a.Err == nil) != granted || granted && (a.Decisions[0].Granted != 5 || a.Decisions[0].Remaining != weir.MaxCost) {
+			t.Errorf("%v: %v, %v", kind, a.Decisions, a.Err)
+		}
+	}
+}
+
+// TestNoLimitChargesNoUsage: while a key has no limit, usage that is only recorded charges the
+// other keys alone, and what was granted without a store is not refunded by one.
+func TestNoLimitChargesNoUsage(t *testing.T) {
+	t.Parallel()
+	taker, clock := place(override.Options{})
+	free(t, taker, "api#one:k", clock.Now().Add(time.Minute))
+	l, err := weir.NewLimiter(taker, "api", weir.Limit{Name: "one", Count: 10, Period: time.Hour}, weir.Limit{Name: "two", Count: 10, Period: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := l.Act(acts.KindRecord, "k", 4)
+	if taker.Take(t.Context(), []*weir.Act{record}); record.Err != nil || !record.Allowed() {
+		t.Fatalf("%v, %v", record.Decisions, record.Err)
+	}
+	r, err := l.Reserve(t.Context(), "k", 3, 0)
+	if err != nil || !r.OK() {
+		t.Fatal(r, err)
+	}
+	taker.Delete("api#one:k")
+	if d, err := l.AllowN(t.Context(), "k", 2); err != nil || !d.Allowed() {
+		t.Fatal(d, err)
+	}
+	if given, err := r.Cancel(t.Context()); given != 3 || err != nil {
+		t.Errorf("%d units were cancelled, %v", given, err)
+	}
+	for i, want := range []int64{8, 4} {
+		peek := l.Act(acts.KindTake, "k", 0)
+		if taker.Take(t.Context(), []*weir.Act{peek}); peek.Decisions[i].Remaining != want {
+			t.Errorf("limit %d: %d remain, want %d", i, peek.Decisions[i].Remaining, want)
+		}
+	}
+	free(t, taker, "api#one:all", clock.Now().Add(time.Minute))
+	free(t, taker, "api#two:all", clock.Now().Add(time.Minute))
+	r, err = l.Reserve(t.Context(), "all", 3, 0)
+	if err != nil || !r.OK() {
+		t.Fatal(r, err)
+	}
+	if given, err := r.Cancel(t.Context()); given != 0 || err != nil {
+		t.Errorf("%d units were cancelled that no store has charged, %v", given, err)
+	}
+	d, err := l.AllowN(t.Context(), "all", 3)
+	if err != nil || !d.Allowed() {
+		t.Fatal(d, err)
+	}
+	if given, err := l.Refund(t.Context(), "all", d, 2); given != 0 || err != nil {
+		t.Errorf("%d units were refunded that no store has charged, %v", given, err)
+	}
+}
+
+// TestLowerOverrideForgetsNothing: a lower limit refuses further units, and whatever ends a charge
+// meanwhile leaves the other units charged.
+func TestLowerOverrideForgetsNothing(t *testing.T) {
+	t.Parallel()
+	for id := range algo.Steps {
+		limit := weir.Limit{Algorithm: weir.Algorithm(id), Count: 100, Period: 24 * time.Hour}.MustCompile()
+		if limit.Algorithm == weir.Concurrency {
+			continue
+		}
+		for name, c := range map[string]struct {
+			kind weir.Kind
+			id   string
+			cost int64
+			want int64
+		}{
+			"released":       {acts.KindRelease, "held", 0, 95},
+			"settled below":  {acts.KindSettle, "held", 2, 97},
+			"settled above":  {acts.KindSettle, "held", 8, 103},
+			"refunded":       {acts.KindRefund, "held", 3, 97},
+			"without an ID":  {acts.KindRefund, "", 3, 97},
+			"charged beyond": {acts.KindRecord, "", 3, 103},
+			"renewed":        {acts.KindRenew, "held", 0, 100},
+			"refused":        {acts.KindTake, "", 1, 100},
+		} {
+			taker, clock := place(override.Options{})
+			act := func(kind weir.Kind, id string, cost int64) *weir.Act {
+				a := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: cost, At: clock.Micros()})
+				if a.Kind, a.ID, a.Scope.Owner = kind, id, "owner"; kind == acts.KindTake || kind == acts.KindRenew {
+					a.Hold = time.Minute
+				}
+				if a.ID == "" {
+					a.Hold = 0
+				}
+				if taker.Take(t.Context(), []*weir.Act{a}); a.Err != nil {
+					t.Fatalf("%v, %s: %v", limit, name, a.Err)
+				}
+				return a
+			}
+			act(acts.KindTake, "held", 5)
+			act(acts.KindTake, "", 95)
+			set(t, taker, "k", weir.PerDay(10), clock.Now().Add(time.Hour))
+			if a := act(c.kind, c.id, c.cost); a.Allowed() == (name == "refused") || a.Decisions[0].Remaining != 0 {
+				t.Errorf("%v, %s: %v", limit, name, a.Decisions)
+			}
+			if a := act(acts.KindTake, "", 1); a.Allowed() {
+				t.Errorf("%v, %s: then granted under the override", limit, name)
+			}
+			taker.Delete("k")
+			wide := *limit
+			if wide.Count = 1000; wide.Burst > 0 {
+				wide.Burst = 1000
+			}
+			a := storetest.NewAct(weir.Charge{Key: "k", Limit: wide.MustCompile()})
+			if taker.Take(t.Context(), []*weir.Act{a}); 1000-a.Decisions[0].Remaining != c.want {
+				t.Errorf("%v, %s: %d used, want %d", limit, name, 1000-a.Decisions[0].Remaining, c.want)
+			}
+		}
 	}
 }
 

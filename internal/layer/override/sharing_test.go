@@ -56,6 +56,7 @@ func share(t *testing.T, seed uint64, budget int) {
 type tank struct {
 	rate   *big.Rat // units a µs
 	burst  int64
+	debt   int64       // the highest level without room
 	levels [2]*big.Rat // the lowest and the highest
 	at     int64
 }
@@ -78,17 +79,18 @@ func ceil(r *big.Rat) int64 {
 // room is how many units fit, by one of the levels.
 func (t *tank) room(i int) int64 { return t.burst - ceil(t.levels[i]) }
 
-// charge adds units, at most one full drain beyond the limit. At that bound, a level keeps the
+// charge adds units, at most one full drain beyond the larger of the key's own limit and the one
+// that replaces it. At that bound, a level keeps the
 // part of its last unit that has drained.
 func (t *tank) charge(units int64) {
 	low, high := t.levels[0], t.levels[1]
-	known, most := low.Cmp(high) == 0, t.burst+t.room(1)
-	low.Add(low, big.NewRat(max(0, min(units, t.burst+t.room(0))), 1))
+	known, most := low.Cmp(high) == 0, t.debt-ceil(high)
+	low.Add(low, big.NewRat(max(0, min(units, t.debt-ceil(low))), 1))
 	if high.Add(high, big.NewRat(max(0, min(units, most)), 1)); known || units <= most {
 		return
 	}
 	high.SetInt64(ceil(high))
-	if least := big.NewRat(2*t.burst-1, 1); low.Cmp(least) > 0 {
+	if least := big.NewRat(t.debt-1, 1); low.Cmp(least) > 0 {
 		low.Set(least)
 	}
 }
@@ -160,6 +162,7 @@ func (m *sharingModel) begin() {
 		return m.limiter(class).Act(acts.KindTake, m.key, 0).Charges[i].Key
 	}
 	m.pool, m.classes = m.tankOf(key("", 0), limit), map[string]*tank{}
+	m.pool.debt = max(m.pool.debt, 2*m.shares.Pool().Capacity())
 	for name := range m.shares.Guarantees {
 		m.classes[name] = m.tankOf(key(name, 0), m.shares.Class(name))
 	}
@@ -175,7 +178,7 @@ func (m *sharingModel) tankOf(key string, l *weir.Limit) *tank {
 	}
 	used := wide.Burst - a.Decisions[0].Remaining
 	return &tank{
-		rate: big.NewRat(l.Count, l.Period.Microseconds()), burst: l.Capacity(), at: m.clock.Micros(),
+		rate: big.NewRat(l.Count, l.Period.Microseconds()), burst: l.Capacity(), debt: 2 * l.Capacity(), at: m.clock.Micros(),
 		levels: [2]*big.Rat{big.NewRat(max(0, used-1), 1), big.NewRat(used, 1)},
 	}
 }

@@ -11,7 +11,8 @@ import (
 )
 
 // Take asks the next Taker, under other limits where there are overrides. Keys without a
-// limit charge nothing; an act with no other keys is granted without asking.
+// limit charge nothing. An act with no other keys is granted without asking or, if it has an
+// ID, whatever the next Taker answers, which only has to remember the ID.
 func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
 	all := l.snapshot()
 	if all == nil {
@@ -61,7 +62,7 @@ type call struct {
 type work struct {
 	caller *weir.Act
 	act    weir.Act // the caller's, with charges of its own and the caller's decisions
-	costs  []int64  // of the charges whose override is no limit, 0 for the others; nil: none
+	freed  []bool   // the charges whose override is no limit; nil: none is
 	// shown has the limits in place of those of charges that the store is asked about under
 	// their own; nil: none. A budget that others share must not be seen under the limit of
 	// one caller, by layers that remember what is left of it.
@@ -91,7 +92,7 @@ func (c *call) apply(a *weir.Act) *work {
 			w.free(i)
 		}
 		switch own := a.Charges[i].Limit; {
-		case !takes(a) && (e.Limit == nil || e.blocks()):
+		case e.Limit == nil && !charges(a), e.blocks() && !takes(a):
 		case owned && (e.Limit == nil || a.Charges[i].Cost == 0):
 			w.show(i, e.instead(own))
 		default:
@@ -150,10 +151,10 @@ func (c *call) inForce(key string) *entry {
 
 // free notes that the i-th charge has no limit.
 func (w *work) free(i int) {
-	if w.costs == nil {
-		w.costs = make([]int64, len(w.act.Charges))
+	if w.freed == nil {
+		w.freed = make([]bool, len(w.act.Charges))
 	}
-	w.costs[i] = max(0, w.act.Charges[i].Cost)
+	w.freed[i] = true
 }
 
 // block notes how long the i-th charge stays blocked.
@@ -174,28 +175,25 @@ func (w *work) show(i int, limit *weir.Limit) {
 }
 
 // begin grants an act without any limit, and makes peeks of the free charges of other
-// acts: nothing is charged, and IDs still belong to the same keys. An up-to act cannot
-// peek; it is charged, under a limit that is practically infinite, or under its own if the
-// override is its owner's.
+// acts: nothing is charged, and IDs still belong to the same keys. The store remembers of a take
+// with an ID which charges were free, so that no later act about it charges them. An up-to act
+// cannot peek; it is charged, under a limit that is practically infinite, or under its own if
+// the override is its owner's.
 func (w *work) begin() {
 	a := &w.act
 	switch {
-	case !takes(a):
+	case !charges(a):
 	case a.Charges[0].UpTo > 0 && !w.whole:
 		w.shown = nil
-	case w.whole && a.Kind == acts.KindAmend:
-		// Nothing was charged, so there is nothing to amend.
-		w.done = true
-		acts.Prepare(a)
-	case w.whole && !peeks(a):
+	case w.whole && a.ID == "" && !peeks(a):
 		w.done = true
 		if !acts.Prepare(a) {
 			w.grant()
 		}
 	default:
-		for i, cost := range w.costs {
-			if cost > 0 {
-				a.Charges[i].Cost = 0
+		for i := range a.Charges {
+			if c := &a.Charges[i]; w.freed[i] {
+				c.Cost, c.UpTo, c.Waived = 0, 0, a.ID != ""
 				if a.Kind == acts.KindAmend && i < len(a.Decisions) {
 					a.Decisions[i].Granted = 0
 				}
@@ -207,6 +205,9 @@ func (w *work) begin() {
 // takes reports whether an act has the content of a take.
 func takes(a *weir.Act) bool { return a.Kind == acts.KindTake || a.Kind == acts.KindAmend }
 
+// charges reports whether an act charges units for the first time.
+func charges(a *weir.Act) bool { return takes(a) || a.Kind == acts.KindRecord }
+
 func peeks(a *weir.Act) bool {
 	return !slices.ContainsFunc(a.Charges, func(c weir.Charge) bool { return c.Cost != 0 })
 }
@@ -214,20 +215,21 @@ func peeks(a *weir.Act) bool {
 // grant fills in the decisions of the free charges: granted if the rest of the act is.
 func (w *work) grant() {
 	allowed := w.done || w.act.Allowed()
-	for i, cost := range w.costs {
-		if cost == 0 && !w.done {
+	for i, free := range w.freed {
+		c, d := &w.caller.Charges[i], &w.act.Decisions[i]
+		switch waived := w.act.Charges[i].Waived; {
+		case w.done:
+		case !free, c.Cost <= 0 && !waived:
+			continue
+		case d.Outcome == weir.NotEvaluated && d.Source == acts.SourceNone: // another alternative was granted
 			continue
 		}
-		d := &w.act.Decisions[i]
-		if !w.done && d.Outcome == weir.NotEvaluated {
-			continue
+		*d = weir.Decision{Outcome: weir.Granted, Granted: max(0, c.Cost, c.UpTo), Remaining: weir.MaxCost}
+		if w.act.Dry {
+			d.Granted = 0
 		}
-		*d = weir.Decision{Outcome: weir.Granted, Granted: max(cost, w.act.Charges[i].UpTo), Remaining: weir.MaxCost, At: d.At}
 		if !allowed {
 			d.Outcome, d.Granted = weir.NotCharged, 0
-		}
-		if w.done {
-			d.At = time.Time{}
 		}
 	}
 	if allowed && len(w.act.Charges) > 1 {
@@ -247,13 +249,17 @@ func (w *work) chooseFirst() {
 func (w *work) finish() {
 	a := &w.act
 	switch {
-	case w.done, w.costs == nil:
-	case takes(a) && a.Charges[0].UpTo == 0:
+	case w.done, w.freed == nil:
+	case charges(a) && a.Charges[0].UpTo == 0:
+		if w.whole && a.Err != nil && !errors.Is(a.Err, weir.ErrInvalid) {
+			// Without a limit, nobody needs the store to be granted.
+			a.Err, w.done = nil, true
+		}
 		if a.Err == nil {
 			w.grant()
 		}
-	case w.whole && !takes(a) && errors.Is(a.Err, weir.ErrUnknownID):
-		// The take was granted without the store.
+	case w.whole && errors.Is(a.Err, weir.ErrUnknownID):
+		// The store may not have remembered the take.
 		a.Err = nil
 		for i := range a.Decisions {
 			a.Decisions[i] = weir.Decision{Outcome: weir.Granted, Remaining: weir.MaxCost}

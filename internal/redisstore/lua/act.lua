@@ -37,14 +37,18 @@ do -- names that extensions do not see
       end
 
       -- The act, as the request has it; its charges are KEY[i] and COST[i].
-      local immediate, elsewhere, anonymous = flags % 4 >= 2, flags % 16 >= 8, flags % 64 >= 32
+      local immediate, elsewhere, anonymous, dry = flags % 4 >= 2, flags % 16 >= 8, flags % 64 >= 32, flags >= 128
       local record, life, refused_life, longest, lease, content, holder, attempt, lines = 0, 0, 0, 0, 0, nil, nil, nil, nil
       if flags % 2 == 1 then
         record, life, refused_life, longest, lease, content, holder, attempt, pos = unpack('>I2I7I7I7I7c8c16c8', request, pos)
       end
-      local top, first, most = answers, pos, 0
+      local top, first, most, WAIVED = answers, pos, 0, nil
       for i = 1, n do
         KEY[i], COST[i], most, pos = unpack('>I2I7I7', request, pos)
+        if KEY[i] >= 32768 then
+          KEY[i], WAIVED = KEY[i] - 32768, WAIVED or {}
+          WAIVED[i] = true
+        end
         if kind == REFUND then
           pos = pos + 14
         elseif kind == AMEND then
@@ -59,7 +63,7 @@ do -- names that extensions do not see
         KEEP = {unpack('>' .. string.rep('i7', n), request, pos)}
         pos = KEEP[n + 1]
       end
-      if flags >= 64 then
+      if flags % 128 >= 64 then
         GROUP, ALT, SKIP = {string.byte(request, pos, pos + n - 1)}, {string.byte(request, pos + n, pos + 2 * n - 1)}, {}
         pos = pos + 2 * n
       end

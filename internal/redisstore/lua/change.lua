@@ -63,7 +63,8 @@ end
 -- What is charged for each charge, since when, and from how much later on: by the record,
 -- or else by the act itself.
 local held, since, delay, answer = {}, {}, {}, taken and unpack('>I7', r.at)
--- untouched charges were no part of the take, or are of alternatives that it was not granted.
+-- untouched charges were no part of the take, or are of alternatives that it was not granted (0),
+-- or were waived (5).
 local untouched = {}
 for i = 1, n do
   local k, was = KEY[i], COST[i]
@@ -75,12 +76,12 @@ for i = 1, n do
   if taken and j then
     local outcome, granted, _, _, _, late = unpack(DECISION, r.decisions, 36 * j - 35)
     was, held[i], since[i], delay[i] = granted, granted, answer, late
-    untouched[i] = outcome == 0 and kind ~= AMEND
+    untouched[i] = kind ~= AMEND and (outcome == 0 or outcome == 5) and outcome
     if r.held then
       held[i], since[i], delay[i] = unpack('>I7I7I7', r.held, 21 * j - 20)
     end
   end
-  untouched[i] = untouched[i] or taken and not j
+  untouched[i] = untouched[i] or taken and not j and 0
   if untouched[i] then
     held[i] = 0
   elseif kind == REFUND and COST[i] > was then
@@ -174,7 +175,7 @@ for i = 1, code == 0 and n or 0 do
   if kind == AMEND then
     local units
     outcome, units, wait, late = unpack('>BI7I7I7', request, first + 38 * i - 22)
-    granted = granted or outcome == 1
+    granted = granted or outcome == 1 or outcome == 5
     if untouched[i] then
       outcome, units, wait, late = 0, 0, 0, 0
     elseif elsewhere and id == LEAKY then
@@ -182,14 +183,14 @@ for i = 1, code == 0 and n or 0 do
       late = min(late, max(0, now - (answer or now)) + queued(k, -queue[k]))
       queue[k], delay[i] = queue[k] - held[i], late
     end
-    if outcome == 0 then
+    if outcome == 0 or outcome == 5 then
       room, fresh = 0, 0
     end
     told[i] = pack(DECISION, outcome, units, room, wait, fresh, late)
   end
   before = room
   if untouched[i] then
-    outcome, fresh = 0, 0
+    outcome, fresh = untouched[i], 0
   end
   reply[answers] = kind == WITHDRAW and string.rep('\0', 36) or pack(DECISION, outcome, COST[i], room, wait, fresh, late)
 end

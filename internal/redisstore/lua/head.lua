@@ -16,15 +16,16 @@
 --              an act: kind (0 take, 1 refund, 2 settle, 3 release, 4 renew,
 --                5 reset, 6 record, 7 amend, 8 withdraw), charges, flags (1 more follows,
 --                2 immediate, 4 a run and nothing else, 8 refused elsewhere,
---                16 keeps follow, 32 anonymous, with 1, 64 alternatives follow)
+--                16 keeps follow, 32 anonymous, with 1, 64 alternatives follow, 128 a take
+--                that charges nothing, without 1)
 --                                                            B B B
 --                with flag 1: key of the record or 0, its life in ms if the act is
 --                granted and if not (0: no record), longest wait, lease of a
 --                renewal, fingerprint of the content, name of the holder, number of
 --                the attempt (0: it is never withdrawn)
 --                                      I2 I7 I7 I7 I7 c8 c16 c8
---                a charge: key, from 1, cost, up to (0: all or nothing)
---                                                            I2 I7 I7
+--                a charge: key, from 1 (32768 more: the charge is waived), cost, up to (0:
+--                  all or nothing)                           I2 I7 I7
 --                  for a refund also: at, delay              I7 I7
 --                  to amend also, what the caller was told: outcome, granted,
 --                    retry after, delay                      B I7 I7 I7
@@ -66,8 +67,8 @@
 --                calendar windows in the request, 8 decided as a caller amended it, 9 the
 --                lease to renew has ended), at               B I7
 --              if decided, a charge: outcome (0 not evaluated, 1 granted, 2 refused,
---                3 not charged, 4 refused for ever), granted, remaining, retry after, reset
---                after, delay                                B I7 I7 I7 I7 I7
+--                3 not charged, 4 refused for ever, 5 waived), granted, remaining, retry
+--                after, reset after, delay                   B I7 I7 I7 I7 I7
 --              if decided, a run: granted to all of it; at, used and rem of the
 --                key, brought to now, before it              I7 I7 I7 I7
 --                in the place of at and rem, for sliding_log and rolling_window:

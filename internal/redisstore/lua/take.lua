@@ -2,7 +2,7 @@
 -- group.
 -- Uses n, KEY, COST, KEEP (nil: nothing has to stay free; -1: the charge is made even if it
 -- does not fit), GROUP, ALT and SKIP (nil: there are no alternatives) and most (the least that any charge may be granted in part; 0: all or
--- nothing), immediate, longest, elsewhere, holder and the act's record. Changes USED, EXT
+-- nothing), WAIVED (nil: no charge is), immediate, longest, elsewhere, dry (nothing is charged), holder and the act's record. Changes USED, EXT
 -- and DIRTY, and appends the decisions to reply.
 --
 -- A refusal in one charge refuses the act; a charge of a key that an earlier one charges
@@ -27,7 +27,7 @@ end
 -- Charge what is granted, or the refusals under limits that charge them.
 for i = 1, n do
   local k, cost = KEY[i], COST[i]
-  if SKIP and SKIP[i] then
+  if SKIP and SKIP[i] or dry then
     cost = 0
   elseif fits then
     if most > 0 then
@@ -72,7 +72,7 @@ for i = 1, n do
   local id, flags, burst, p, q, x, y = rule[1], rule[2], rule[3], rule[6], rule[7], rule[8], rule[9]
   local keep = KEEP and max(0, KEEP[i]) or 0
   if fits then
-    outcome, granted, delay = 1, COST[i], DELAY[i]
+    outcome, granted, delay = 1, dry and 0 or COST[i], DELAY[i]
   elseif REFUSED[i] then
     -- @section retry
   end
@@ -88,6 +88,8 @@ for i = 1, n do
   answers = answers + 1
   if SKIP and SKIP[i] then
     outcome, granted, wait, fresh, delay = 0, 0, 0, 0, 0
+  elseif WAIVED and WAIVED[i] then
+    outcome, granted, wait, fresh, delay = 5, 0, 0, 0, 0
   end
   reply[answers] = pack(DECISION, outcome, granted, room, wait, fresh, delay)
 end

@@ -131,6 +131,46 @@ func TestBroken(t *testing.T) {
 	}
 }
 
+// TestLeaps: a wrong clock is one broken line, a pause is none, and no line behind them is lost.
+func TestLeaps(t *testing.T) {
+	t.Parallel()
+	at := func(times ...string) string {
+		var b strings.Builder
+		for i, year := range times {
+			fmt.Fprintf(&b, "%s\n", strings.Replace(commonLine, "10/Oct/2025:13:55:36", fmt.Sprintf("10/Oct/%s:13:55:%02d", year, i), 1))
+		}
+		return b.String()
+	}
+	for name, c := range map[string]struct {
+		log    string
+		broken []int64 // the numbers of the lines
+		years  string
+	}{
+		"the first line is of 1970":        {at("1970", "2025", "2025", "2025"), nil, "1970 2025 2025 2025"},
+		"the first lines are of 1970":      {at("1970", "1970", "2025", "2025"), nil, "1970 1970 2025 2025"},
+		"a pause of years":                 {at("2022", "2022", "2025", "2025"), nil, "2022 2022 2025 2025"},
+		"two pauses":                       {at("2019", "2022", "2022", "2025", "2025"), nil, "2019 2022 2022 2025 2025"},
+		"a line of the future":             {at("2025", "2199", "2025", "2025"), []int64{2}, "2025 2025 2025"},
+		"two, of different times":          {at("2025", "2199", "2150", "2025"), []int64{2, 3}, "2025 2025"},
+		"the last line is of the future":   {at("2025", "2025", "2199"), []int64{3}, "2025 2025"},
+		"a line of 1970 among others":      {at("2025", "1970", "2025"), nil, "2025 2025 2025"},
+		"a leap, rubbish, and its new age": {at("2019", "2025") + "rubbish\n" + at("2025", "2025"), []int64{2, 3}, "2019 2025 2025"},
+	} {
+		found, stats := all(t, Options{}, c.log)
+		var years []string
+		for _, r := range found {
+			years = append(years, r["at"][:4])
+		}
+		var broken []int64
+		for _, s := range stats.Samples {
+			broken = append(broken, s.Line)
+		}
+		if got := strings.Join(years, " "); got != c.years || !slices.Equal(broken, c.broken) || stats.Lines != int64(len(found)+len(broken)) {
+			t.Errorf("%s: %s, broken %v, %+v; want %s, broken %v", name, got, broken, stats, c.years, c.broken)
+		}
+	}
+}
+
 // TestUnreadable: a log that is none is given up.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()

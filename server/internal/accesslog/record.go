@@ -4,6 +4,7 @@
 package accesslog
 
 import (
+	"slices"
 	"strings"
 )
 
@@ -38,6 +39,9 @@ func (r *Record) Get(name string) (string, bool) {
 	}
 	return "", false
 }
+
+// clone returns a copy that stays when the record is used again.
+func (r *Record) clone() Record { return Record{r.Micros, slices.Clone(r.fields)} }
 
 // names returns the names of the record's fields, in their order.
 func (r *Record) names() []string {

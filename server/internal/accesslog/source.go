@@ -14,8 +14,8 @@ import (
 const (
 	// maxLine is how long a line may be.
 	maxLine = 1 << 20
-	// yearAhead is how far a line may be ahead of all before it, in µs: what is
-	// further is no time to move a clock to.
+	// yearAhead is how far a line may be ahead of all before it, in µs, unless the next
+	// line is too: one wrong clock must not make all lines behind it late.
 	yearAhead = 366 * 24 * 3600 * 1_000_000
 	// samples is how many broken lines are shown.
 	samples = 5
@@ -52,11 +52,20 @@ type source struct {
 	line    int64
 	records int64
 	latest  int64
+	leap    leap     // the last line, if it is more than a year ahead of those before it
+	after   *Record  // the record behind that of a leap that was confirmed
 	head    *Record  // the next record, if it was read
 	fields  []string // of the first record
 	ended   bool
 	read    int64 // bytes of the file, compressed if it is
 	size    int64 // of the file; 0 if it is unknown
+}
+
+// A leap is a line that is far ahead of those before it: a wrong clock, or the end of a long pause.
+type leap struct {
+	line   int64 // its number; 0: none
+	text   string
+	record Record
 }
 
 func open(path string, stdin io.Reader, o Options) (*source, error) {
@@ -125,6 +134,11 @@ func (s *source) nextLine() (line string, size int, err error) {
 // next fills in the record with the next line that is one. At the end it returns
 // io.EOF.
 func (s *source) next(r *Record, stats *Stats) error {
+	if s.after != nil {
+		*r, s.after = *s.after, nil
+		s.took(r, stats)
+		return nil
+	}
 	for !s.ended {
 		line, size, err := s.nextLine()
 		s.ended = err != nil
@@ -137,20 +151,52 @@ func (s *source) next(r *Record, stats *Stats) error {
 			continue
 		}
 		why := s.parse(line, size, r)
-		if why == nil {
-			stats.Lines++
-			if s.records++; s.records == 1 {
-				s.fields = r.names()
-			}
+		leaps := why == nil && s.records > 0 && r.Micros > s.latest+yearAhead
+		switch {
+		case leaps && s.leap.line > 0 && abs(r.Micros-s.leap.record.Micros) <= yearAhead:
+			after := r.clone()
+			*r, s.after, s.leap = s.leap.record, &after, leap{}
+			s.took(r, stats)
+			return nil
+		case leaps:
+			s.drop(stats)
+			s.leap = leap{s.line, line, r.clone()}
+			continue
+		case why == nil:
+			s.drop(stats)
+			s.took(r, stats)
 			return nil
 		}
-		stats.broke(s, line, why)
+		s.drop(stats)
+		stats.broke(s.name, s.line, line, why)
 		if s.parser == nil && s.line >= undetected {
 			return fmt.Errorf("%s is of no known format: %d lines are none of %s", s.name, s.line, FormatNames())
 		}
 	}
+	s.drop(stats)
 	return io.EOF
 }
+
+// took counts a record that is given out.
+func (s *source) took(r *Record, stats *Stats) {
+	stats.Lines++
+	if s.records++; s.records == 1 {
+		s.fields = r.names()
+	}
+	s.latest = max(s.latest, r.Micros)
+}
+
+// drop counts a leap that the line behind it does not confirm.
+func (s *source) drop(stats *Stats) {
+	if s.leap.line > 0 {
+		stats.broke(s.name, s.leap.line, s.leap.text, errAhead)
+		s.leap = leap{}
+	}
+}
+
+var errAhead = errors.New("its time is more than a year ahead of the lines around it")
+
+func abs(n int64) int64 { return max(n, -n) }
 
 func (s *source) parse(line string, size int, r *Record) error {
 	if size > maxLine {
@@ -163,20 +209,13 @@ func (s *source) parse(line string, size int, r *Record) error {
 		s.parser = newParser(s.format, s.field)
 	}
 	r.Micros, r.fields = 0, r.fields[:0]
-	if err := s.parser.parse(line, r); err != nil {
-		return err
-	}
-	if s.records > 0 && r.Micros > s.latest+yearAhead {
-		return errors.New("its time is more than a year ahead of the lines before it")
-	}
-	s.latest = max(s.latest, r.Micros)
-	return nil
+	return s.parser.parse(line, r)
 }
 
-func (t *Stats) broke(s *source, line string, why error) {
+func (t *Stats) broke(file string, number int64, line string, why error) {
 	t.Lines++
 	t.Broken++
 	if len(t.Samples) < samples {
-		t.Samples = append(t.Samples, Broken{File: s.name, Line: s.line, Why: why.Error(), Text: shortened(line)})
+		t.Samples = append(t.Samples, Broken{File: file, Line: number, Why: why.Error(), Text: shortened(line)})
 	}
 }

@@ -114,7 +114,7 @@ func TestChanges(t *testing.T) {
 			t.Errorf("%s: %s used of the budgets while allowed, %s before", caller, after, before)
 		}
 		d.change(http.StatusOK, "clear", caller, "")
-		if list := d.taker.List(); len(list) > 0 || c.whole && d.take(caller, 1001) {
+		if list := d.taker.List(); len(list) > 0 || c.whole && d.take(caller, 2000) {
 			t.Errorf("%s: in force after clear: %v", caller, list)
 		}
 		if c.whole {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -158,7 +159,7 @@ func (a *api) override(ctx context.Context, req *request, targets []target, limi
 			changes[i].Limit = fitted
 		}
 	}
-	if err := a.room(changes); err != nil {
+	if err := a.room(ctx, changes); err != nil {
 		return nil, err
 	}
 	for i, c := range changes {
@@ -192,12 +193,43 @@ func guaranteed(detail string) *problem.Document {
 }
 
 // room checks that there is room for all keys before the first one is changed.
-func (a *api) room(changes []override.Change) error {
+func (a *api) room(ctx context.Context, changes []override.Change) error {
 	added := slices.DeleteFunc(slices.Clone(changes), func(c override.Change) bool {
 		_, replaces := a.Overrides.Get(c.Key)
 		return replaces
 	})
+	if err := a.roomOf(callers.FromContext(ctx), len(added)); err != nil {
+		return err
+	}
 	return a.Overrides.Room(len(added))
+}
+
+// maxOfCaller is how many overrides the domains of one caller may have, unless it may change every
+// domain: the others keep room for theirs.
+const maxOfCaller = override.DefaultMax / 2
+
+// roomOf checks that the domains of a caller have room for so many more overrides.
+func (a *api) roomOf(who *callers.Identity, added int) error {
+	if added == 0 || who.Still(callers.AdminChange, callers.AllDomains) {
+		return nil
+	}
+	own, n := map[string]bool{}, added
+	for _, o := range a.Overrides.List() {
+		escaped, _, _ := strings.Cut(o.Key, "/")
+		its, known := own[escaped]
+		if !known {
+			domain, err := url.PathUnescape(escaped)
+			its = err == nil && who.Still(callers.AdminChange, domain)
+			own[escaped] = its
+		}
+		if its {
+			n++
+		}
+	}
+	if n > maxOfCaller {
+		return problem.Invalid("overrides", strconv.Itoa(n), fmt.Sprintf("at most %d at a time in the domains of one caller", maxOfCaller))
+	}
+	return nil
 }
 
 // clear ends the overrides of the keys.

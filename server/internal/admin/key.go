@@ -104,7 +104,7 @@ func (a *api) inspectLimit(ctx context.Context, t *target, cost int64) (*limitAn
 		answer.Override = overrideOf(o, a.Now())
 	}
 	if t.rule == nil {
-		answer.Explanation = explainThrottle(answer)
+		answer.Explanation = explainUnknown(t, answer)
 		return answer, nil
 	}
 	answer.Limit, answer.OnStoreFailure = t.limit.String(), t.failure.String()
@@ -388,9 +388,12 @@ func passing(s *stateAnswer, cost int64) string {
 	return fmt.Sprintf("a cost of %d fits in %s", cost, readable(*s.RetryAfterMS))
 }
 
-// explainThrottle describes a key of CL.THROTTLE, whose limits come with the commands.
-func explainThrottle(answer *limitAnswer) string {
+// explainUnknown describes a key whose limit comes with the calls.
+func explainUnknown(t *target, answer *limitAnswer) string {
 	text := "CL.THROTTLE: the limit comes with each command"
+	if t.limit != throttled {
+		text = "a limit in calls: its numbers come with each call"
+	}
 	if o := answer.Override; o != nil {
 		return text + "; " + o.explain(o.Limit)
 	}

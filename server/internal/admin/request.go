@@ -3,7 +3,6 @@ package admin
 import (
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"net/url"
 	"slices"
@@ -53,9 +52,8 @@ type entryBody struct {
 // readChange reads the request of a POST. It accepts no content type that the form of a
 // web page can send.
 func readChange(w http.ResponseWriter, r *http.Request, now time.Time) (*request, error) {
-	header := r.Header.Get("Content-Type")
-	if mediaType, _, err := mime.ParseMediaType(header); err != nil || mediaType != "application/json" {
-		return nil, jsonbody.UnsupportedType(header)
+	if wrong := jsonbody.Unsupported(r.Header, func(mediaType string) bool { return mediaType == "application/json" }); wrong != nil {
+		return nil, wrong
 	}
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	switch {
@@ -166,7 +164,7 @@ func parseQuery(raw string) (*request, error) {
 
 // A target is one limit of the key that was named.
 type target struct {
-	rule        *rules.Rule // nil for CL.THROTTLE
+	rule        *rules.Rule // nil if the limit's numbers come with the calls
 	limit       *weir.Limit // nil if the rule is unlimited
 	key, slot   string
 	owner       string // of the rule's charges; empty: none
@@ -199,6 +197,9 @@ func (a *api) find(req *request) ([]target, error) {
 	if !known && req.domain == ThrottleDomain && a.ThrottleKey != nil {
 		return a.throttleTarget(req)
 	}
+	if !known && req.ofCall() {
+		return a.callTarget(req)
+	}
 	if !known {
 		return nil, &problem.Document{
 			Status: http.StatusNotFound, Code: "unknown_domain", Field: "domain",
@@ -210,6 +211,9 @@ func (a *api) find(req *request) ([]target, error) {
 		return nil, err
 	}
 	all := targetsOf(plan)
+	if len(all) == 0 && req.ofCall() {
+		return a.callTarget(req)
+	}
 	if len(all) == 0 && req.budget != "" {
 		return nil, &problem.Document{
 			Status: http.StatusNotFound, Code: "no_budget", Field: "budget",
@@ -261,6 +265,31 @@ func namesOf(all []target) string {
 		}
 	}
 	return strings.Join(names, ", ")
+}
+
+// callEntry is the key of the entry that stands for the key of a limit in calls, where no rule
+// is for such an entry.
+const callEntry = "call"
+
+// ofCall reports whether the request may name a limit in calls.
+func (r *request) ofCall() bool {
+	return len(r.entries) == 1 && r.entries[0].Key == callEntry && r.budget == ""
+}
+
+// callTarget returns the key of a limit in calls. Its numbers are known if the file has them.
+func (a *api) callTarget(req *request) ([]target, error) {
+	if req.name == "" {
+		return nil, problem.Invalid("name", "missing", "the name of the limit in calls, such as login, sliding_log#login or gcra/1m0s")
+	}
+	plan, numbered, err := a.Rules().PlanCall(req.domain, req.entries[0].Value, req.name)
+	if err != nil {
+		return nil, err
+	}
+	all := targetsOf(plan)
+	if !numbered {
+		all[0].rule = nil
+	}
+	return all, nil
 }
 
 // throttleTarget returns the key of a CL.THROTTLE, whose limit is unknown in advance.

@@ -36,8 +36,12 @@ func (b *Budget) ReadBody(w http.ResponseWriter, r *http.Request, most int64) (B
 }
 
 // Take charges the body for being decoded. The error is [ErrFull].
-func (b *Body) Take(o *Outline) error {
-	if !b.hold.Take(int64(len(b.Text) + o.Objects*objectBytes)) {
+func (b *Body) Take(o *Outline) error { return b.Grow(len(b.Text) + o.Objects*objectBytes) }
+
+// Grow charges the body for so many more bytes, which reading it takes. The error is
+// [ErrFull].
+func (b *Body) Grow(bytes int) error {
+	if !b.hold.Take(int64(bytes)) {
 		return ErrFull
 	}
 	return nil

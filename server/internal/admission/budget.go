@@ -18,6 +18,10 @@ const (
 	Connections Reason = "connections"
 	// Memory: the requests that are being received hold too much.
 	Memory Reason = "memory"
+	// Message: the body of a request is larger than it may be.
+	Message Reason = "message"
+	// Header: the header of a request is larger than it may be.
+	Header Reason = "header"
 )
 
 // ErrFull reports that a connection or a request would hold more memory than is left

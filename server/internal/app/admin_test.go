@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -270,4 +271,62 @@ func TestAdminStopsAProfile(t *testing.T) {
 		t.Errorf("stopped after %v: %v", time.Since(began), err)
 	}
 	<-answered
+}
+
+// TestAdminChangesLimitsInCalls wants changes of a key to win over what programs and the
+// file say, under the names that answers have.
+func TestAdminChangesLimitsInCalls(t *testing.T) {
+	t.Parallel()
+	app := start(t, Options{
+		Config: rulesFor(t, "domain: shop\ncalls: {names: {login: {requests_per_unit: 5, unit: minute, algorithm: sliding_log}}}\n"),
+		RESP:   "127.0.0.1:0", Admin: AdminOptions{Address: "127.0.0.1:0"},
+	})
+	change := func(action, domain, name, limit string) {
+		t.Helper()
+		body := `{"domain":"` + domain + `","entries":[{"key":"call","value":"user:42"}],"name":"` + name + `"` + limit + `}`
+		if code, text := post(t, app, "/v1/key/"+action, body); code != http.StatusOK {
+			t.Errorf("%s %s: %d %s", action, name, code, text)
+		}
+	}
+	take := func(limit, want string) {
+		t.Helper()
+		command := []string{"WEIR.TAKE", "user:42", limit, "IN", "shop"}
+		text := "*5\r\n"
+		for _, arg := range command {
+			text += "$" + strconv.Itoa(len(arg)) + "\r\n" + arg + "\r\n"
+		}
+		fields := strings.Fields(strings.ReplaceAll(say(t, app, text), ":", ""))
+		if got := fields[1] + " of " + fields[9]; got != want {
+			t.Errorf("%s: %s, want %s", limit, got, want)
+		}
+	}
+	take("login=100/s", "1 of 5")
+	change("override", "shop", "login", `,"limit":"1/h"`)
+	take("login=100/s", "0 of 1")
+	change("clear", "shop", "login", "")
+	take("login=100/s", "1 of 5")
+	change("override", "shop", "search", `,"limit":"2/h"`)
+	take("search=100/s", "1 of 2")
+	change("override", "shop", "fixed_window#search", `,"limit":"3/h"`)
+	take("search=100/s fixed_window", "1 of 3")
+	change("override", "shop", "gcra/1m0s", `,"limit":"4/h"`)
+	take("9/min", "1 of 4")
+	change("block", "shop", "fixed_window/24h0m0s/Europe/Paris", "")
+	take("9/day fixed_window time_zone Europe/Paris", "0 of 0")
+	change("block", "shop", "fixed_window/720h0m0s/UTC/3", "")
+	take("9/month fixed_window time_zone UTC anchor_day 3", "0 of 0")
+	take("1/h", "1 of 1")
+	take("1/h", "0 of 1")
+	change("reset", "shop", "gcra/1h0m0s", "")
+	take("1/h", "1 of 1")
+	for path, want := range map[string]string{
+		"/v1/key?domain=shop&entry=call=user:42&name=login":          `"on_store_failure": "local"`,
+		"/v1/key?domain=elsewhere&entry=call=user:42&name=x":         "a limit in calls: its numbers come with each call",
+		"/v1/key?domain=shop&entry=call=user:42":                     "name is missing",
+		"/v1/key?domain=shop&entry=call=user:42&name=gcra/fortnight": `name is \"gcra/fortnight\": want the name of a limit in calls`,
+	} {
+		if _, text := send(t, app, "admin", http.MethodGet, path, ""); !strings.Contains(text, want) {
+			t.Errorf("%s: %s, want %s", path, text, want)
+		}
+	}
 }

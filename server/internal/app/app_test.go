@@ -138,7 +138,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		}
 	}
 	running := start(t, Options{})
-	resp, _ := send(t, running, "http", "GET", "/healthz", "", "X-Large: "+strings.Repeat("x", 2*maxHeaderBytes))
+	resp, _ := send(t, running, "http", "GET", "/healthz", "", "X-Large: "+strings.Repeat("x", 2*maxProxyHeaderBytes))
 	if resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("large header: %s", resp.Status)
 	}

@@ -257,3 +257,32 @@ func FuzzAuthorization(f *testing.F) {
 		})
 	})
 }
+
+// TestLinesAreSeldom: clients that break their handshakes or guess tokens cause a line a second.
+func TestLinesAreSeldom(t *testing.T) {
+	t.Parallel()
+	cert, key := newIssuer(t).pair("weir.test")
+	var log lines
+	app := start(t, Options{
+		HTTPTLS: TLS{Cert: cert, Key: key}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Admin: AdminOptions{Address: "127.0.0.1:0", TokenFile: passwordFile(t, oldToken)},
+	})
+	const clients = 100
+	begun := time.Now()
+	for range clients {
+		conn := connect(t, addrOf(app, "http"))
+		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, conn) // until the server hangs up
+		conn.Close()
+		send(t, app, "admin", http.MethodPost, "/dashboard/login", "token=wrong", "Content-Type: application/x-www-form-urlencoded")
+	}
+	log.await(t, "TLS handshake error")
+	most := 2 + int(time.Since(begun)/time.Second)
+	for _, text := range []string{"handshake error", "a login was refused", "callers show secrets that are wrong"} {
+		if n := strings.Count(log.String(), text); n == 0 || n > most {
+			t.Errorf("%q: %d lines in %v", text, n, time.Since(begun))
+		}
+	}
+}

@@ -13,6 +13,9 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/internal/layer/override"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -95,6 +98,13 @@ func TestScopedCallers(t *testing.T) {
 		{"settle", "http", "POST", "/v1/settle", settle},
 		{"release", "http", "POST", "/v1/release", fmt.Sprintf(wire, `,"id":"x"`)},
 		{"release", "http", "POST", "/v1/renew", fmt.Sprintf(wire, `,"id":"x","hold_ms":1000`)},
+		{"take", "http", "POST", "/v1/take", fmt.Sprintf(ownLimit, "")},
+		{"take", "http", "POST", "/v1/record", fmt.Sprintf(ownLimit, `,"cost":1`)},
+		{"peek", "http", "POST", "/v1/take", fmt.Sprintf(ownLimit, `,"cost":0`)},
+		{"refund", "http", "POST", "/v1/refund", fmt.Sprintf(ownLimit, `,"cost":1`)},
+		{"refund", "http", "POST", "/v1/reset", fmt.Sprintf(ownLimit, "")},
+		{"settle", "http", "POST", "/v1/settle", fmt.Sprintf(ownLimit, `,"id":"x","cost":1`)},
+		{"release", "http", "POST", "/v1/release", fmt.Sprintf(ownLimit, `,"id":"x"`)},
 		{"take", "http", "POST", "/json", fmt.Sprintf(wire, "")},
 		{"admin-read", "admin", "GET", "/v1/key?domain=shop&entry=user=a", ""},
 		{"admin-change", "admin", "POST", "/v1/key/reset", change},
@@ -139,6 +149,9 @@ func TestScopedRedisClients(t *testing.T) {
 		}
 	}
 }
+
+// ownLimit is a body with a limit in the call.
+const ownLimit = `{"domain":"shop","limits":[{"key":"k","limit":"9/s"}]%s}`
 
 // TestScopedVerbs: each WEIR command needs its verb in its domain, and the verb suffices. A
 // reset refunds everything.
@@ -190,6 +203,32 @@ func TestForbiddenCostsNothing(t *testing.T) {
 		if !strings.Contains(text, "weir_caller_requests_total{"+want) {
 			t.Errorf("no %s", want)
 		}
+	}
+}
+
+// TestScopedAdministratorsLeaveRoom: a caller for one domain cannot use up the overrides of all.
+func TestScopedAdministratorsLeaveRoom(t *testing.T) {
+	t.Parallel()
+	s := startScoped(t, "admin-change", "shop")
+	list := make([]override.Override, 5000)
+	for i := range list {
+		list[i] = override.Override{Key: fmt.Sprintf("shop/user=%d", i), Until: time.Now().Add(time.Hour)}
+	}
+	list[0].Key = "other/user=a"
+	s.app.engine.Override.Replace(list)
+	block := func(name, user string) (int, string) {
+		who := s
+		who.name = name
+		return who.http("admin", "POST", "/v1/key/block", `{"domain":"shop","for":"1h","entries":[{"key":"user","value":"`+user+`"}]}`)
+	}
+	if code, text := block("edge", "one"); code != http.StatusOK {
+		t.Errorf("the last one of its share: %d %s", code, text)
+	}
+	if code, text := block("edge", "two"); code != http.StatusConflict || !strings.Contains(text, "at most 5000 at a time in the domains of one caller") {
+		t.Errorf("one more than its share: %d %s", code, text)
+	}
+	if code, text := block("edge", "one"); code != http.StatusOK {
+		t.Errorf("the same one again: %d %s", code, text)
 	}
 }
 

@@ -38,7 +38,9 @@ func (b *bounded) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		if seat := b.room.Enter(func() { b.evict(conn) }); seat != nil {
-			return newLazyConn(&counted{Conn: conn, Seat: seat}), nil
+			c := newLazyConn(&counted{Conn: conn, Seat: seat})
+			c.rejected = b.rejected
+			return c, nil
 		}
 		b.refuse(conn)
 	}
@@ -122,6 +124,7 @@ func calling(r *http.Request) {
 type lazyConn struct {
 	*counted
 	read, write lazyDeadline
+	rejected    func(admission.Reason)
 }
 
 func newLazyConn(c *counted) *lazyConn {
@@ -138,8 +141,15 @@ func (c *lazyConn) Read(p []byte) (int, error) {
 	}
 }
 
+// headerTooLarge begins net/http's own answer to a header that is too large. No handler sees
+// such a request.
+const headerTooLarge = "HTTP/1.1 431 "
+
 // Write writes until the deadline that was set last.
 func (c *lazyConn) Write(p []byte) (int, error) {
+	if c.rejected != nil && len(p) > len(headerTooLarge) && string(p[:len(headerTooLarge)]) == headerTooLarge {
+		c.rejected(admission.Header)
+	}
 	written := 0
 	for {
 		n, err := c.counted.Write(p[written:])

@@ -72,10 +72,10 @@ func newEngine(o *Options, s *store.Store, current func() *rules.Set, t *telemet
 	return e, err
 }
 
-// keyLimit bounds the keys of the limits in the rules. Limits that come with requests
-// have any number of keys.
-func (e *engine) keyLimit(l *weir.Limit) weir.KeyLimit {
-	maxKeys, overflow := e.rules().MaxKeys(l, e.options.MaxKeys)
+// keyLimit bounds the keys of the limits in the rules and in calls. Those of CL.THROTTLE and
+// of Envoy's requests have any number of keys.
+func (e *engine) keyLimit(c *weir.Charge) weir.KeyLimit {
+	maxKeys, overflow := e.rules().MaxKeys(c, e.options.MaxKeys)
 	return weir.KeyLimit{MaxKeys: maxKeys, Overflow: overflow}
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 )
 
 const failureRules = `domain: shop
+calls: {on_store_failure: deny, names: {open: {on_store_failure: allow}}}
 descriptors:
   - {key: theirs, rate_limit: {unit: hour, requests_per_unit: 100}}
   - {key: local, rate_limit: {algorithm: gcra, unit: hour, requests_per_unit: 4}}
@@ -82,6 +84,20 @@ func TestOnStoreFailure(t *testing.T) {
 	answers := say(t, strict, strings.Repeat("CL.THROTTLE a 3 4 3600\r\n", 3))
 	if granted, refused := strings.Count(answers, "*5\r\n:0\r\n"), strings.Count(answers, "*5\r\n:1\r\n"); granted != 2 || refused != 1 {
 		t.Errorf("over RESP: %q; want half of the limit", answers)
+	}
+	for domain, want := range map[string]string{"": "200 200 429 429", "default": "200 200 429 429", "shop": "429 429 429 429"} {
+		var got []string
+		for range 4 {
+			code, _ := posted(t, strict, "/v1/take", `{"domain":"`+domain+`","limits":[{"key":"of `+domain+`","limit":"4/h","name":"n"}]}`)
+			got = append(got, strconv.Itoa(code))
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("limits in calls to %q: %s, want %s", domain, got, want)
+		}
+	}
+	answers = say(t, strict, strings.Repeat("WEIR.TAKE a 4/h\r\n", 3)+"WEIR.TAKE a open=4/h IN shop\r\nWEIR.TAKE b 4/h ID i\r\nWEIR.RELEASE b 4/h ID i\r\n")
+	if granted, refused := strings.Count(answers, "*11\r\n:1\r\n"), strings.Count(answers, "*11\r\n:0\r\n"); granted != 4 || refused != 1 || !strings.Contains(answers, "+fallback\r\n") || !strings.Contains(answers, "+fail_open\r\n") || strings.Count(answers, "-") != 1 || !strings.Contains(answers, "-AMBIGUOUS no decision: the store will get this") {
+		t.Errorf("limits in calls over RESP: %q", answers)
 	}
 	if got := askRLS(t, lenient, "theirs"); got != "OK" {
 		t.Errorf("with --on-store-failure allow: %s", got)

@@ -22,7 +22,7 @@ import (
 )
 
 // newGRPC returns the listener of Envoy's rate limit service, of health checks and of
-// reflection; nil if it is off. Another service answers instead of service if there is one. Only the rate limit service needs a token.
+// reflection; nil if it is off. Health checks need no token. Another service answers instead of service if there is one.
 func (a *App) newGRPC(service *rls.Service, other *compared) (*listener, error) {
 	o, t := &a.options, a.telemetry
 	if o.GRPC == Off {
@@ -53,17 +53,21 @@ func (a *App) newGRPC(service *rls.Service, other *compared) (*listener, error) 
 		Methods: map[string]frames.Handler{limit.name: serve},
 		Streams: map[string]frames.StreamHandler{},
 	}
+	if reply := service.Oversized(); reply != nil {
+		options.Oversized = map[string][]byte{limit.name: reply}
+	}
 	if o.Telemetry.Tracing == nil { // spans are of single calls
 		options.Gather = limit.gather
 	}
+	guarded := a.serveServices(&options)
+	guarded[limit.name] = limit.method
 	if by != nil {
 		options.Admit = func(c *frames.Call) {
-			if c.Method() == limit.name {
-				limit.admit(c, by)
+			if m := guarded[c.Method()]; m != nil {
+				m.admit(c, by)
 			}
 		}
 	}
-	a.serveServices(&options)
 	server, err := frames.New(options)
 	if err != nil {
 		return nil, err

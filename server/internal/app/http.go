@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirlimit/weir/internal/logs"
+
 	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/browsers"
@@ -26,8 +28,11 @@ const (
 	writeTimeout      = 5 * time.Second
 	idleTimeout       = 60 * time.Second
 	maxHeaderBytes    = 16 << 10
-	http2Streams      = 100       // of a connection
-	http2Buffer       = 256 << 10 // bytes that a connection may send without being read
+	// A proxy may send the headers of its client twice, once as values of its own. nginx
+	// reads 32 KiB of them.
+	maxProxyHeaderBytes = 64 << 10
+	http2Streams        = 100       // of a connection
+	http2Buffer         = 256 << 10 // bytes that a connection may send without being read
 )
 
 const (
@@ -57,6 +62,8 @@ func (a *App) frontEnds(by *callers.Authenticator) (http.Handler, *rls.Service) 
 		Rejected:  rejected,
 		Unmatched: t.unmatched,
 		Logger:    t.seldom,
+
+		RefuseOversized: o.Oversized == refuse,
 	})
 	service := rls.New(rls.Options{
 		Gather:    a.engine.waits(),
@@ -70,6 +77,8 @@ func (a *App) frontEnds(by *callers.Authenticator) (http.Handler, *rls.Service) 
 		Rejected:  rejected,
 		Unmatched: t.unmatched,
 		Logger:    t.seldom,
+
+		RefuseOversized: o.Oversized == refuse,
 	})
 	return api, service
 }
@@ -85,8 +94,8 @@ func (a *App) newHTTP(api http.Handler, service *rls.Service, other *compared, b
 	mux := http.NewServeMux()
 	mux.Handle("/", api)
 	mux.Handle("/json", service.JSON(answer))
-	mux.Handle("GET /rlconfig", requireRead(a.rules.withSource(service.Config())))
-	mux.Handle("GET /metrics", requireRead(t.metrics.Handler()))
+	mux.Handle("GET /rlconfig", requireRead(paced(a.rules.withSource(service.Config()))))
+	mux.Handle("GET /metrics", requireRead(paced(t.metrics.Handler())))
 	mux.HandleFunc("/healthcheck", func(w http.ResponseWriter, r *http.Request) {
 		if a.health.healthy(r.Context()) != nil {
 			w.WriteHeader(http.StatusInternalServerError)
@@ -102,9 +111,10 @@ func (a *App) newHTTP(api http.Handler, service *rls.Service, other *compared, b
 		}
 		mux.ServeHTTP(w, r)
 	})
-	guarded := fromPages(o, requireToken(routed, by))
+	guarded := fromPages(o, o.HTTP, o.HTTPTLS, requireToken(routed, by))
 	s := newHTTPServer(o.Logger, min(o.DrainDelay, maxDismissal))
 	s.Handler = t.http(t.panics("http").HTTP(guarded))
+	s.MaxHeaderBytes = maxProxyHeaderBytes
 	return s.listener(o, "http", o.HTTP, o.HTTPTLS, o.HTTPMaxConnections, t)
 }
 
@@ -127,9 +137,9 @@ func (a *App) newScrape() (*listener, error) {
 // fromPages refuses requests that web pages of other sites make a browser on this host
 // send. If other machines can reach the listener, or it proves its name by TLS, any name
 // may be right.
-func fromPages(o *Options, next http.Handler) http.Handler {
+func fromPages(o *Options, address string, encrypted TLS, next http.Handler) http.Handler {
 	next = browsers.Protect(next)
-	if !onLoopback(o.HTTP) || o.HTTPTLS != (TLS{}) {
+	if !onLoopback(address) || encrypted != (TLS{}) {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -163,7 +173,7 @@ func newHTTPServer(logger *slog.Logger, dismissal time.Duration) *httpServer {
 		MaxHeaderBytes:    maxHeaderBytes,
 		ConnContext:       connContext,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: http2Streams, MaxReceiveBufferPerConnection: http2Buffer, MaxReceiveBufferPerStream: http2Buffer},
-		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+		ErrorLog:          slog.NewLogLogger(logs.Handler(logger.Handler()), slog.LevelWarn),
 	}}
 }
 

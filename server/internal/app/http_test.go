@@ -214,7 +214,6 @@ func TestAnswersOfAllListeners(t *testing.T) {
 	}
 	d.call("POST", "/json", `{"domain":`)
 	d.call("POST", "/json", `{"domain":"demo","descriptors":[]}`)
-	d.call("POST", "/json", body+strings.Repeat(" ", 256<<10))
 	d.call("GET", "/healthcheck", "")
 	d.call("GET", "/metrics", "")
 	d.call("HEAD", "/metrics", "")
@@ -222,6 +221,9 @@ func TestAnswersOfAllListeners(t *testing.T) {
 	d.of(start(t, Options{Store: "redis://127.0.0.1:1", Timeout: 4 * time.Second, Config: rulesFor(t, failureRules)}))
 	d.call("POST", "/json", `{"domain":"shop","descriptors":[{"entries":[{"key":"theirs","value":"a"}]}]}`)
 	d.call("GET", "/healthcheck", "")
+
+	d.of(start(t, Options{Oversized: "error"}))
+	d.call("POST", "/json", body+strings.Repeat(" ", 256<<10))
 
 	d.of(start(t, Options{HTTPTokenFile: passwordFile(t, oldToken)}))
 	for _, operation := range d.document.Operations() {
@@ -243,6 +245,10 @@ func TestAnswersOfAllListeners(t *testing.T) {
 			d.call(method, path, fmt.Sprintf(wire, `,"id":"x","cost":1`))
 		case "/v1/renew":
 			d.call(method, path, fmt.Sprintf(wire, `,"id":"x","hold_ms":1000`))
+		case "/v1/record":
+			d.call(method, path, `{"domain":"shop","limits":[{"key":"k","limit":"1/s"}],"cost":1}`)
+		case "/v1/reset":
+			d.call(method, path, `{"domain":"shop","limits":[{"key":"k","limit":"1/s"}]}`)
 		case "/v1/release":
 			d.call(method, path, fmt.Sprintf(wire, `,"id":"x"`))
 		default:

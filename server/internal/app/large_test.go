@@ -3,6 +3,7 @@ package app
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -84,11 +85,8 @@ func numbers(n int) []string {
 func TestRequestsAreAsLargeAsEnvoys(t *testing.T) {
 	t.Parallel()
 	// They differ in the last byte.
-	token := strings.Repeat("eyJ", rules.MaxValueBytes/3)
+	token := strings.Repeat("eyJ", 6000)
 	one, other := token+"1", token+"2"
-	if len(one) != rules.MaxValueBytes {
-		t.Fatal(len(one))
-	}
 	for name, store := range map[string]string{"memory": "memory", "Redis": testserver.StartRedis(t).URL()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -145,38 +143,105 @@ func authed(t *testing.T, app *App, key, value string) int {
 func TestLargerRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	limited := Limits{}
-	limited.Descriptors, limited.ValueBytes = 3, 5
+	limited.Descriptors = 3
 	for name, c := range map[string]struct {
 		limits Limits
 		ask    *rlsv3.RateLimitRequest
 		want   string
 	}{
-		"descriptors":          {Limits{}, large("plain", numbers(513)...), "descriptors is 513: want 1 … 512 descriptors"},
-		"a value":              {Limits{}, large("plain", "0", strings.Repeat("x", 16385)), "descriptors[1].entries[0].value is 16385 bytes: want at most 16384 bytes"},
-		"fewer by a flag":      {limited, large("plain", numbers(4)...), "descriptors is 4: want 1 … 3 descriptors"},
-		"shorter by a flag":    {limited, large("plain", "123456"), "descriptors[0].entries[0].value is 6 bytes: want at most 5 bytes"},
-		"decided together":     {Limits{}, large("algorithm", numbers(65)...), "descriptors is 65 charges of rules with an algorithm: want at most 64"},
-		"more than a message ": {Limits{}, large("plain", strings.Repeat("x", rls.MaxRequestBytes)), ""},
+		"descriptors":      {Limits{}, large("plain", numbers(513)...), "descriptors is 513: want 1 … 512 descriptors"},
+		"fewer by a flag":  {limited, large("plain", numbers(4)...), "descriptors is 4: want 1 … 3 descriptors"},
+		"decided together": {Limits{}, large("algorithm", numbers(65)...), "descriptors is 65 charges of rules with an algorithm: want at most 64"},
 	} {
 		app := start(t, Options{Config: rulesFor(t, largeRules), Limits: c.limits})
 		_, err := envoyAsks(t, app, c.ask)
-		if code := status.Code(err); c.want != "" && (code != codes.InvalidArgument || status.Convert(err).Message() != c.want) || code == codes.OK {
+		if status.Code(err) != codes.InvalidArgument || status.Convert(err).Message() != c.want {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
-		_, code := jsonAsks(t, app, c.ask)
-		if want := map[bool]int{true: http.StatusBadRequest, false: http.StatusRequestEntityTooLarge}[c.want != ""]; code != want {
-			t.Errorf("%s, /json: %d, want %d", name, code, want)
+		if _, code := jsonAsks(t, app, c.ask); code != http.StatusBadRequest {
+			t.Errorf("%s, /json: %d, want 400", name, code)
 		}
 		var values []string
 		for _, d := range c.ask.GetDescriptors() {
 			values = append(values, d.GetEntries()[0].GetValue())
 		}
 		code, body := posted(t, app, "/v1/take", takes(c.ask.GetDescriptors()[0].GetEntries()[0].GetKey(), values...))
-		if c.want != "" && (code != http.StatusBadRequest || !strings.Contains(body, c.want)) {
+		if code != http.StatusBadRequest || !strings.Contains(body, c.want) {
 			t.Errorf("%s, take: %d %s", name, code, body)
 		}
 		if over, err := envoyAsks(t, app, large("plain", "0")); err != nil || over != 0 {
 			t.Errorf("%s: charged: %d, %v", name, over, err)
 		}
 	}
+}
+
+// TestOversizedRequests: what a client could make too large to be read is refused as if it were
+// over a limit, or gets an error; it is counted, logged once, and charges nothing.
+func TestOversizedRequests(t *testing.T) {
+	t.Parallel()
+	values := make([]string, 20)
+	for i := range values {
+		values[i] = fmt.Sprint(i) + strings.Repeat("x", 14<<10)
+	}
+	ask := large("plain", values...) // 280 KB
+	for name, c := range map[string]struct {
+		options    Options
+		grpc       codes.Code
+		overall    rlsv3.RateLimitResponse_Code
+		json, take int
+	}{
+		"default": {Options{}, codes.OK, rlsv3.RateLimitResponse_OVER_LIMIT, 429, 429},
+		"refuse":  {Options{Oversized: "refuse"}, codes.OK, rlsv3.RateLimitResponse_OVER_LIMIT, 429, 429},
+		"error":   {Options{Oversized: "error"}, codes.ResourceExhausted, 0, 413, 413},
+		"shadow":  {Options{RLS: rls.Mode{Shadow: true}}, codes.OK, rlsv3.RateLimitResponse_OK, 200, 429},
+	} {
+		var log lines
+		o := c.options
+		o.Config, o.Logger = rulesFor(t, largeRules), slog.New(slog.NewTextHandler(&log, nil))
+		app := start(t, o)
+		conn := dialGRPC(t, app)
+		for range 3 {
+			answer, err := rateLimit(t.Context(), conn, ask.GetDomain(), ask.GetDescriptors()...)
+			if status.Code(err) != c.grpc || answer.GetOverallCode() != c.overall || len(answer.GetStatuses()) != 0 {
+				t.Errorf("%s: %v, %v", name, answer, err)
+			}
+			if _, code := jsonAsks(t, app, ask); code != c.json {
+				t.Errorf("%s, /json: %d, want %d", name, code, c.json)
+			}
+			code, body := posted(t, app, "/v1/take", takes("plain", values...))
+			if code != c.take || code == 429 && body != `{"allowed":false,"granted":0,"id":"","limits":[]}`+"\n" {
+				t.Errorf("%s, take: %d %s, want %d", name, code, body, c.take)
+			}
+		}
+		if code, _ := posted(t, app, "/v1/settle", takes("plain", values...)); code != http.StatusRequestEntityTooLarge {
+			t.Errorf("%s, settle: %d", name, code)
+		}
+		wantMetrics(t, app, `weir_rejected_total{listener="grpc",reason="message"} 3`, `weir_rejected_total{listener="http",reason="message"} 7`)
+		for _, listener := range []string{"grpc", "http"} {
+			if n := strings.Count(log.String(), "listener="+listener+" reason=message"); n < 1 || n > 4 {
+				t.Errorf("%s: %s logged %d times: %s", name, listener, n, log.String())
+			}
+		}
+		if over, err := envoyAsks(t, app, large("plain", values[0])); err != nil || over != 0 {
+			t.Errorf("%s: charged: %d, %v", name, over, err)
+		}
+	}
+}
+
+// TestLargeHeaders: a proxy sends the values of its client's headers. As many as nginx reads are
+// counted; more are refused with 431, which is counted.
+func TestLargeHeaders(t *testing.T) {
+	t.Parallel()
+	app := start(t, Options{Config: rulesFor(t, largeRules)})
+	for _, value := range []string{strings.Repeat("x", 20<<10), strings.Repeat("y", 60<<10), "\xff\xfe" + strings.Repeat("z", 30<<10)} {
+		for _, want := range []int{http.StatusNoContent, http.StatusTooManyRequests} {
+			if code := authed(t, app, "plain", value); code != want {
+				t.Errorf("%.5q, %d bytes: %d, want %d", value, len(value), code, want)
+			}
+		}
+	}
+	if code := authed(t, app, "plain", strings.Repeat("x", 70<<10)); code != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("too large: %d", code)
+	}
+	wantMetrics(t, app, `weir_rejected_total{listener="http",reason="header"} 1`)
 }

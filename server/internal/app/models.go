@@ -1,20 +1,23 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
+	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/meter"
 	"github.com/weirlimit/weir/server/internal/metrics"
 	"github.com/weirlimit/weir/server/internal/mockmodel"
-	"github.com/weirlimit/weir/server/internal/settingfile"
 	"github.com/weirlimit/weir/server/internal/traffic"
 )
 
@@ -31,6 +34,7 @@ type ModelOptions struct {
 	Domain          string // empty: the only one of the rules
 	MaxBody         int    // in MiB
 	UpstreamTimeout time.Duration
+	ReadOn          time.Duration // after the client has left; 0 for not at all
 	MaxConnections  int
 	TLS             TLS
 }
@@ -41,7 +45,7 @@ func (o *ModelOptions) on() bool { return o.Upstream != "" || o.Mock }
 // not have.
 var (
 	groupsNotOfModels = map[string]bool{"Rules over xDS": true, "Answers": true, "Envoy's rate limit service": true}
-	flagsNotOfModels  = map[string]bool{"envoyproxy-metrics": true, "max-descriptors": true, "max-value-bytes": true}
+	flagsNotOfModels  = map[string]bool{"envoyproxy-metrics": true, "max-descriptors": true}
 )
 
 // ModelSettings returns the settings of a proxy for language models.
@@ -52,8 +56,11 @@ func (o *Options) ModelSettings() []Setting {
 		if groupsNotOfModels[s.Group] || flagsNotOfModels[s.Flag] || listener == "http" || listener == "grpc" || listener == "resp" {
 			continue
 		}
-		if s.Flag == "request-memory" {
-			s.Default = 256
+		switch s.Flag {
+		case "request-memory":
+			s.Default, s.Help = 0, strings.TrimSuffix(s.Help, ".")+fmt.Sprintf("\n(default: a quarter of the memory limit, at most %d).", maxModelMemory)
+		case "unmatched":
+			s.Default, s.Help = "refuse", "Answer requests that no rule applies to: refuse or allow. They are counted and logged."
 		}
 		all = append(all, s)
 	}
@@ -65,11 +72,7 @@ func (o *Options) modelSettings() []Setting {
 	m := &o.Models
 	return append(group("Models",
 		setting("upstream", &m.Upstream, "",
-			"Forward requests to the provider at this URL, such as https://api.openai.com.",
-			func(text string) string {
-				u, err := url.Parse(text)
-				return unless(text == "" || err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.RawQuery == "", "http://HOST or https://HOST, and a path")
-			}),
+			"Forward requests to the provider at this URL, such as https://api.openai.com."),
 		toggle("mock", &m.Mock, false,
 			"Forward requests to a provider of our own that answers with words, to try limits without\na key."),
 		setting("listen", &m.Address, DefaultModels,
@@ -77,14 +80,63 @@ func (o *Options) modelSettings() []Setting {
 			address("host:port, such as "+DefaultModels)),
 		setting("domain", &m.Domain, "", "Apply the rules of this domain (default: the only domain of the rules)."),
 		secretFile("upstream-key-file", &m.UpstreamKeyFile,
-			"Send the key in this file to the provider, in place of the caller's token. Needs --callers."),
+			"Send the key in this file to the provider, in place of the caller's token. Needs --callers.\n"+
+				"A new key is used within a second."),
 		setting("max-body", &m.MaxBody, 32, "Refuse requests with more MiB.", within(1, 1024, "1 … 1024")),
 		setting("upstream-timeout", &m.UpstreamTimeout, 30*time.Minute,
 			"End a request after this time, its stream included. It is also the life of its hold.",
 			func(d time.Duration) string { return unless(d >= time.Second && d <= weir.MaxWait, "1s … 24h") }),
+		settingUnset("read-on", &m.ReadOn, 5*time.Second, 0,
+			"Read an answer on for this long after its client has left, so that it costs what the\n"+
+				"provider reports at its end; 0 for not at all.",
+			func(d time.Duration) string { return unless(d >= 0 && d <= time.Minute, "0s … 1m") }),
 		setting("models-max-connections", &m.MaxConnections, 4096, "Keep at most this many connections of clients open.", positive),
 	), group("Security", tlsSettings("models", &m.TLS))...)
 }
+
+// maxModelMemory bounds the memory of requests to language models, in MiB, unless the operator
+// says otherwise.
+const maxModelMemory = 256
+
+// completeModels gives the fields that a proxy for language models has other defaults for
+// these defaults.
+func (o *Options) completeModels() {
+	o.Unmatched = cmp.Or(o.Unmatched, "refuse")
+	if o.Limits.RequestMemory == 0 {
+		quarter := debug.SetMemoryLimit(-1) / 4 >> 20
+		o.Limits.RequestMemory = int(max(minMemory, min(quarter, maxModelMemory)))
+	}
+}
+
+// checkModels checks where credentials go. The error names the provider without what may be a
+// secret.
+func (o *Options) checkModels() error {
+	m := &o.Models
+	if m.Upstream == "" {
+		return nil
+	}
+	u, err := url.Parse(m.Upstream)
+	switch {
+	case err != nil:
+		return &weir.InvalidError{Field: "upstream", Value: "no URL", Want: wantUpstream}
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return &weir.InvalidError{Field: "upstream", Value: strconv.Quote(u.Scheme+"://"+u.Host) + " with more than a path", Want: wantUpstream}
+	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return &weir.InvalidError{Field: "upstream", Value: strconv.Quote(m.Upstream), Want: wantUpstream}
+	case o.InsecureToken:
+		return nil
+	}
+	const mesh = ", or --insecure-token where a mesh or a tunnel encrypts the connections: credentials would cross the network in plain text"
+	if sent := o.Callers == "" || m.UpstreamKeyFile != ""; sent && u.Scheme == "http" && !onLoopback(net.JoinHostPort(u.Hostname(), "80")) {
+		return &weir.InvalidError{Field: "upstream", Value: strconv.Quote(m.Upstream), Want: "https://" + u.Host + mesh}
+	}
+	if a := o.accessOf("models"); o.Callers == "" && a.exposed() && m.TLS.Cert == "" {
+		return &weir.InvalidError{Field: "listen", Value: strconv.Quote(a.address), Want: flag("models tls cert") + ", a loopback address" + mesh}
+	}
+	return nil
+}
+
+const wantUpstream = "http://HOST or https://HOST, and a path"
 
 // newModels returns the proxy for language models, and the mock that it forwards to; nil
 // where there is none.
@@ -92,14 +144,16 @@ func (a *App) newModels() (*listener, *listener, error) {
 	o, t := &a.options, a.telemetry
 	m := &o.Models
 	options := meter.Options{
-		Rules: a.rules.Load, Domain: m.Domain, Taker: t.frontEnd("models", a.engine), Timeout: o.Timeout, UpstreamTimeout: m.UpstreamTimeout,
+		Rules: a.rules.Load, Domain: m.Domain, Taker: t.frontEnd("models", a.engine), Timeout: o.Timeout, UpstreamTimeout: m.UpstreamTimeout, ReadOn: m.ReadOn,
 		MaxBody: int64(m.MaxBody) << 20, Bounds: o.Limits.Bounds, Budget: a.budget, Rejected: t.rejections("models"), Unmatched: t.unmatched,
 		Observer: modelObserver{t.metrics.Models(), &t.traffic.Models}, Logger: o.Logger,
 	}
-	if domains := a.rules.Load().Domains(); m.Domain == "" {
-		if len(domains) != 1 {
-			return nil, nil, &weir.InvalidError{Field: "domain", Value: "none", Want: fmt.Sprintf("one of the %d domains of the rules", len(domains))}
-		}
+	switch domains := a.rules.Load().Domains(); {
+	case m.Domain != "" && !slices.Contains(domains, m.Domain):
+		return nil, nil, &weir.InvalidError{Field: "domain", Value: strconv.Quote(m.Domain), Want: "one of the rules: " + strings.Join(domains, ", ")}
+	case m.Domain == "" && len(domains) != 1:
+		return nil, nil, &weir.InvalidError{Field: "domain", Value: "none", Want: fmt.Sprintf("one of the %d domains of the rules", len(domains))}
+	case m.Domain == "":
 		options.Domain = domains[0]
 	}
 	var err error
@@ -125,7 +179,7 @@ func (a *App) newModels() (*listener, *listener, error) {
 	s := newHTTPServer(o.Logger, min(o.DrainDelay, maxDismissal))
 	// A stream may last. The body has a deadline of its own.
 	s.ReadTimeout, s.WriteTimeout, s.MaxHeaderBytes = time.Minute, 0, 64<<10
-	s.Handler = o.Telemetry.Tracing.HTTP(t.panics("models").HTTP(proxy), meter.Paths()...)
+	s.Handler = o.Telemetry.Tracing.HTTP(t.panics("models").HTTP(fromPages(o, m.Address, m.TLS, proxy)), meter.Paths()...)
 	l, err := s.listener(o, "models", m.Address, m.TLS, m.MaxConnections, t)
 	if err != nil {
 		return nil, nil, err
@@ -149,8 +203,8 @@ func (o modelObserver) Stream(key, model string, change int) {
 	o.uses.Stream(key, model, change)
 }
 
-func (o modelObserver) Settled(key, model string, used map[string]int64) {
-	o.Models.Settled(key, model, used)
+func (o modelObserver) Settled(key, model, row string, used map[string]int64) {
+	o.Models.Settled(key, model, row, used)
 	o.uses.Settled(key, model, used)
 }
 
@@ -179,9 +233,13 @@ func (a *App) upstreamKey(options *meter.Options) error {
 	if a.options.Callers == "" {
 		return &weir.InvalidError{Field: "upstream key file", Value: strconv.Quote(file), Want: "--callers beside it: everybody would use the key"}
 	}
-	key, err := settingfile.Line("upstream key file", file)
-	options.Key = func() string { return key }
-	return err
+	key, err := callers.OpenKey("upstream key file", file, a.options.Logger)
+	if err != nil {
+		return err
+	}
+	a.files.add(key.Refresh)
+	options.Key = key.Get
+	return nil
 }
 
 // newMock returns the listener of a provider of our own, and makes the proxy forward to it.

@@ -1,17 +1,20 @@
 package app
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 )
@@ -98,7 +101,7 @@ func TestModelCallers(t *testing.T) {
 			if keyFile == "" {
 				c.want = http.Header{}
 			}
-			if diff := cmp.Diff(c.want, credentials); diff != "" || strings.Contains(fmt.Sprint(got), tokenOf("edge")) {
+			if diff := gocmp.Diff(c.want, credentials); diff != "" || strings.Contains(fmt.Sprint(got), tokenOf("edge")) {
 				t.Errorf("%s, %s: the provider got (-want +got):\n%s\nof %v", c.path, c.header, diff, got)
 			}
 		}
@@ -118,6 +121,141 @@ func TestModelCallers(t *testing.T) {
 	wantInvalid(t, "a key of the provider for everybody", Options{
 		Config: rulesFor(t, modelRules), Models: ModelOptions{Address: "127.0.0.1:0", Mock: true, UpstreamKeyFile: passwordFile(t, providerKey)},
 	}, "upstream key file", "")
+}
+
+// TestModelDomain wants a domain that no rules have to be an error at the start, and a request
+// that no rule applies to refused unless the operator says otherwise.
+func TestModelDomain(t *testing.T) {
+	t.Parallel()
+	wantInvalid(t, "a domain of no rules", Options{
+		Config: rulesFor(t, modelRules), Models: ModelOptions{Address: "127.0.0.1:0", Mock: true, Domain: "lllm"},
+	}, "domain", "llm")
+	for unmatched, want := range map[string]int{"": 403, "refuse": 403, "allow": 200} {
+		app := start(t, Options{
+			Config: rulesFor(t, strings.Replace(modelRules, "- key: key", "- key: team", 1)), Unmatched: unmatched,
+			Models: ModelOptions{Address: "127.0.0.1:0", Mock: true},
+		})
+		status, text := askModel(t, app, "/v1/chat/completions", "Authorization: Bearer me")
+		if status != want || want == 403 && !strings.Contains(text, `"code":"unmatched"`) {
+			t.Errorf("%q: %d %s", unmatched, status, text)
+		}
+	}
+}
+
+// TestModelClearText wants credentials to cross the network over TLS, or where the operator
+// says that something else encrypts the connections.
+func TestModelClearText(t *testing.T) {
+	t.Parallel()
+	config, key, callers := rulesFor(t, modelRules), passwordFile(t, providerKey), callersFile(t, "take", "llm")
+	cert, certKey := newIssuer(t).pair("weir.test")
+	secured := TLS{Cert: cert, Key: certKey}
+	for name, c := range map[string]struct {
+		field, want string // empty: it starts
+		insecure    bool
+		callers     string
+		ModelOptions
+	}{
+		"a provider over the network":           {"upstream", "https://provider.example", false, "", ModelOptions{Upstream: "http://provider.example/v1"}},
+		"a provider with the operator's key":    {"upstream", "https://10.0.0.1:80", false, callers, ModelOptions{Upstream: "http://10.0.0.1:80", UpstreamKeyFile: key}},
+		"a provider that gets no key":           {"", "", false, callers, ModelOptions{Upstream: "http://10.0.0.1:80"}},
+		"a provider over TLS":                   {"", "", false, "", ModelOptions{Upstream: "https://provider.example"}},
+		"a provider on this host":               {"", "", false, "", ModelOptions{Upstream: "http://localhost:80"}},
+		"a provider in a mesh":                  {"", "", true, "", ModelOptions{Upstream: "http://provider.example"}},
+		"credentials that pass through":         {"listen", "--models-tls-cert", false, "", ModelOptions{Upstream: "https://provider.example", Address: ":0"}},
+		"callers' tokens":                       {"callers", "--models-tls-cert", false, callers, ModelOptions{Upstream: "https://provider.example", Address: ":0"}},
+		"credentials that pass through TLS":     {"", "", false, "", ModelOptions{Upstream: "https://provider.example", Address: ":0", TLS: secured}},
+		"credentials that pass through a mesh":  {"", "", true, "", ModelOptions{Upstream: "https://provider.example", Address: ":0"}},
+		"a mock on the network":                 {"", "", false, "", ModelOptions{Mock: true, Address: ":0"}},
+		"a secret in the address":               {"upstream", "http://HOST or https://HOST", false, "", ModelOptions{Upstream: "https://me:a-secret@provider.example"}},
+		"a secret in the query":                 {"upstream", "http://HOST or https://HOST", false, "", ModelOptions{Upstream: "https://provider.example?key=a-secret"}},
+		"a secret in what cannot be an address": {"upstream", "http://HOST or https://HOST", false, "", ModelOptions{Upstream: "https://me:a-secret@provider.example:port"}},
+	} {
+		c.ModelOptions.Address = cmp.Or(c.ModelOptions.Address, "127.0.0.1:0")
+		o := Options{Config: config, Callers: c.callers, InsecureToken: c.insecure, Models: c.ModelOptions}
+		if c.field == "" {
+			wantGood(t, name, o)
+			continue
+		}
+		wantInvalid(t, name, o, c.field, c.want)
+		if _, err := New(o); strings.Contains(err.Error(), "a-secret") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestModelKeyFile wants a key that cannot be sent refused at the start, and a new one used.
+func TestModelKeyFile(t *testing.T) {
+	t.Parallel()
+	options := Options{Config: rulesFor(t, modelRules), Callers: callersFile(t, "take", "llm")}
+	for _, text := range []string{"", "a\tkey", "a key", "a\x01key", "two\nlines"} {
+		o := options
+		o.Models = ModelOptions{Address: "127.0.0.1:0", Mock: true, UpstreamKeyFile: passwordFile(t, text)}
+		wantInvalid(t, fmt.Sprintf("%q", text), o, "upstream key file", "one line")
+		if _, err := New(o); text != "" && strings.Contains(err.Error(), text) {
+			t.Error(err)
+		}
+	}
+	upstream, file := newProvider(t), passwordFile(t, providerKey)
+	options.Models = ModelOptions{Address: "127.0.0.1:0", Upstream: upstream.URL, UpstreamKeyFile: file}
+	app := start(t, options)
+	for _, key := range []string{providerKey, "another-key"} {
+		if err := os.WriteFile(file, []byte(key+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, func() error {
+			if status, text := askModel(t, app, "/v1/chat/completions", "Authorization: Bearer "+tokenOf("edge")); status != http.StatusOK {
+				t.Fatalf("%d %s", status, text)
+			}
+			if got := (<-upstream.got).Get("Authorization"); got != "Bearer "+key {
+				return fmt.Errorf("the provider got %s", got)
+			}
+			return nil
+		})
+	}
+}
+
+// TestModelPages wants web pages of other sites refused, also those whose name resolves to a
+// loopback address.
+func TestModelPages(t *testing.T) {
+	t.Parallel()
+	app := start(t, Options{Config: rulesFor(t, modelRules), Models: ModelOptions{Address: "127.0.0.1:0", Mock: true}})
+	for header, want := range map[string]int{
+		"Host: localhost": 200, "Host: evil.example": 421, "Sec-Fetch-Site: cross-site": 403, "Origin: https://evil.example": 403,
+	} {
+		if status, text := askModel(t, app, "/v1/chat/completions", "Authorization: Bearer me", header); status != want {
+			t.Errorf("%s: %d %s", header, status, text)
+		}
+	}
+}
+
+// TestModelCatalog wants the list of models for callers of the domain only.
+func TestModelCatalog(t *testing.T) {
+	t.Parallel()
+	app := start(t, Options{
+		Config: rulesFor(t, modelRules), Callers: callersFile(t, "take", "llm"), Models: ModelOptions{Address: "127.0.0.1:0", Mock: true},
+	})
+	for name, want := range map[string]int{"edge": 200, "watch": 403} {
+		if resp, text := send(t, app, "models", "GET", "/v1/models", "", "Authorization: Bearer "+tokenOf(name)); resp.StatusCode != want {
+			t.Errorf("%s: %d %s", name, resp.StatusCode, text)
+		}
+	}
+}
+
+// TestModelMemory wants the memory of requests to follow the memory limit.
+func TestModelMemory(t *testing.T) {
+	before := debug.SetMemoryLimit(-1)
+	defer debug.SetMemoryLimit(before)
+	for limit, want := range map[int64]int{1 << 20: 4, 400 << 20: 100, 1 << 40: 256} {
+		debug.SetMemoryLimit(limit)
+		o := Options{Models: ModelOptions{Mock: true}}
+		if err := o.complete(); err != nil || o.Limits.RequestMemory != want {
+			t.Errorf("limit %d: %d MiB, %v", limit, o.Limits.RequestMemory, err)
+		}
+	}
+	o := Options{Models: ModelOptions{Mock: true}, Limits: Limits{RequestMemory: 7}}
+	if err := o.complete(); err != nil || o.Limits.RequestMemory != 7 {
+		t.Errorf("%d MiB, %v", o.Limits.RequestMemory, err)
+	}
 }
 
 // modelUse returns what a caller has used, by the names of the limits.
@@ -163,7 +301,7 @@ func TestModelSpans(t *testing.T) {
 			got = append(got, span.Name())
 		}
 		slices.Sort(got)
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := gocmp.Diff(want, got); diff != "" {
 			return fmt.Errorf("(-want +got):\n%s", diff)
 		}
 		return nil
@@ -190,8 +328,12 @@ func TestModelMetrics(t *testing.T) {
 	t.Cleanup(upstream.Close)
 	app := start(t, Options{
 		Config: rulesFor(t, `domain: llm
+models: [{model: "m*", input: 0, output: 1000}]
 descriptors:
-  - {key: key, rate_limit: {name: output, count: output, requests_per_unit: 100, unit: hour, algorithm: gcra}}
+  - key: key
+    rate_limits:
+      - {name: output, count: output, requests_per_unit: 100, unit: hour, algorithm: gcra}
+      - {count: usd, dollars: 900, unit: day, algorithm: fixed_window}
 `),
 		Models: ModelOptions{Address: "127.0.0.1:0", Upstream: upstream.URL}, Admin: AdminOptions{Address: "127.0.0.1:0"},
 	})
@@ -211,8 +353,14 @@ descriptors:
 	for _, want := range []string{
 		`weir_models_requests_total{code="200",form="openai"} 1`, `weir_models_requests_total{code="429",form="openai"} 1`,
 		`weir_models_requests_total{code="200",form="anthropic"} 1`,
-		`weir_models_tokens_total{kind="input"} ` + fmt.Sprint(7+(len(promptBody)+3)/4), `weir_models_tokens_total{kind="cached"} 2`,
-		`weir_models_tokens_total{kind="output"} 980`,
+		`weir_models_tokens_total{kind="input",model="m*"} ` + fmt.Sprint(7+(len(promptBody)+3)/4), `weir_models_tokens_total{kind="cached",model="m*"} 2`,
+		`weir_models_tokens_total{kind="output",model="m*"} 980`,
+		// A dollar for a thousand tokens of the output; input is free.
+		`weir_models_dollars_total{model="m*"} 0.98`,
+		`weir_models_settled_units_total{count="output",model="m*",rule="output"} 980`,
+		`weir_models_settled_units_total{count="usd",model="m*",rule="key#2"} 980000`,
+		// Two of 80 were held. One was settled at 900, of which the limit records 200, and the other at its hold.
+		`weir_held_units_total{domain="llm",rule="output"} 160`, `weir_granted_units_total{domain="llm",rule="output"} 280`,
 		`weir_models_usage_missing_total{reason="absent"} 1`,
 		// 80 were held, and the limit records 200.
 		`weir_models_underestimated_units_total{rule="output"} 820`, `weir_models_forgiven_units_total{rule="output"} 700`,

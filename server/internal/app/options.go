@@ -82,6 +82,7 @@ type Options struct {
 	Headers      ratelimitheader.Style
 	RLS          rls.Mode
 	RLSCompare   string // empty: answer with Weir's own decisions
+	Oversized    string
 	Timeout      time.Duration
 
 	// DrainDelay is how long Stop goes on accepting connections after /readyz has begun
@@ -165,6 +166,7 @@ func (o *Options) complete() error {
 	}
 	settings := o.Settings()
 	if o.Models.on() {
+		o.completeModels()
 		settings = append(settings, o.modelSettings()...)
 	}
 	for _, s := range settings {
@@ -179,6 +181,9 @@ func (o *Options) complete() error {
 		if err := a.check(o.InsecureToken); err != nil {
 			return err
 		}
+	}
+	if err := o.checkModels(); err != nil {
+		return err
 	}
 	var err error
 	if o.ClientIP, err = o.ClientIP.WithIPv6Bits(o.ClientIPBits); err != nil {

@@ -6,14 +6,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"sync/atomic"
 	"time"
-
-	"github.com/fsnotify/fsnotify"
 
 	"github.com/weirlimit/weir/server/internal/admin"
 	"github.com/weirlimit/weir/server/internal/config"
@@ -23,14 +18,14 @@ import (
 )
 
 const (
-	// settle is how long the files have to be left alone before they are read: editors
-	// and mounts change them in several steps.
-	settle = 200 * time.Millisecond
+	// poll is how often the state of the files is looked at. Files that have changed are read
+	// once they were left alone for as long, because editors change them in several steps.
+	poll = 200 * time.Millisecond
 	// settleMost bounds that wait for files that are never left alone.
-	settleMost = 10 * settle
-	// poll is how often the files are read without a notice, for file systems that send
-	// none.
-	poll = 30 * time.Second
+	settleMost = 10 * poll
+	// reread is how often the files are read if their state does not change: a clock may be too
+	// coarse to show it.
+	reread = 30 * time.Second
 )
 
 // ruleFiles keeps the last good rules of the files in force, or the demonstration rules
@@ -172,74 +167,42 @@ func (r *ruleFiles) refresh(ctx context.Context) {
 	}
 }
 
-// run reads the files when they change, until ctx ends.
+// run reads the files when they change, until ctx ends. It looks at the files and the links to
+// them, and at nothing else in their folders.
 func (r *ruleFiles) run(ctx context.Context) {
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		r.logger.Warn("files cannot be watched; reading them from time to time", "every", poll, "error", err)
-		watcher = &fsnotify.Watcher{}
-	} else {
-		defer watcher.Close()
-	}
-	// Read at once, because files may have changed before the watch began.
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	ticker := time.NewTicker(poll)
+	defer ticker.Stop()
+	// The state is older than the reading, so that no change is missed. They may have changed
+	// since the start.
+	last := r.source.State()
+	r.load(false)
+	read := time.Now()
 	var since time.Time // the first change that was not read yet
 	for {
 		asked := false
 		select {
 		case <-ctx.Done():
 			return
-		case <-watcher.Events:
-			since = cmp.Or(since, time.Now())
-			timer.Reset(min(settle, time.Until(since.Add(settleMost))))
-			continue
-		case err := <-watcher.Errors:
-			r.logger.Warn("cannot watch the rules files", "error", err)
-			timer.Reset(settle)
-			continue
 		case <-r.wake:
 			asked = true
-		case <-timer.C:
+		case <-ticker.C:
 		}
-		// Watching begins before reading, so that no change is missed.
-		r.watch(watcher)
+		now, state := time.Now(), r.source.State()
+		moved := !state.Same(last)
+		if last = state; moved {
+			since = cmp.Or(since, now)
+		}
+		switch settled := !since.IsZero() && (!moved || now.Sub(since) >= settleMost); {
+		case asked, settled, now.Sub(read) >= reread:
+		default:
+			continue
+		}
 		r.load(asked)
 		if asked {
 			r.reloaded(r.err())
 		}
-		since = time.Time{}
-		timer.Reset(poll)
+		read, since = now, time.Time{}
 	}
-}
-
-// watch watches the folders that the files are in: a file's own watch ends when
-// it is replaced. Folders that are watched already stay so.
-func (r *ruleFiles) watch(watcher *fsnotify.Watcher) {
-	if watcher.Events == nil {
-		return
-	}
-	for _, path := range r.source.Paths {
-		for _, folder := range above(path) {
-			_ = watcher.Add(folder)
-		}
-	}
-	for _, folder := range r.source.Folders() {
-		_ = watcher.Add(folder)
-	}
-}
-
-// above returns the folders in which a change can make a path lead elsewhere: its own,
-// and those of symbolic links on the way.
-func above(path string) []string {
-	path = filepath.Clean(path)
-	folders := []string{filepath.Dir(path)}
-	for dir := folders[0]; filepath.Dir(dir) != dir; dir = filepath.Dir(dir) {
-		if info, err := os.Lstat(dir); err == nil && info.Mode().Type() == fs.ModeSymlink {
-			folders = append(folders, filepath.Dir(dir))
-		}
-	}
-	return folders
 }
 
 // load puts the files' rules in force if they have changed and are good. If they were

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/weirlimit/weir/server/internal/config"
 )
@@ -233,4 +236,132 @@ func (r *reloading) both() (one, other string) {
 	_, one, _ = strings.Cut(policies[0], ";")
 	_, other, _ = strings.Cut(policies[1], ";")
 	return one, other
+}
+
+// TestReloadsWithinASecond changes files in all the ways that people do. The rules are in force a
+// second later, by the clock of the test, also while other programs write into the folder.
+func TestReloadsWithinASecond(t *testing.T) {
+	t.Parallel()
+	link := func(t *testing.T, target, name string) {
+		t.Helper()
+		if err := errors.Join(os.Symlink(target, name+".new"), os.Rename(name+".new", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const restless = "a file that nothing leaves alone"
+	for name, c := range map[string]struct {
+		begin  func(t *testing.T, dir string) (config string)
+		change func(t *testing.T, dir string)
+	}{
+		"a file": {
+			func(t *testing.T, dir string) string {
+				write(t, dir+"/rules.yaml", rulesOf(1))
+				return dir + "/rules.yaml"
+			},
+			func(t *testing.T, dir string) { write(t, dir+"/rules.yaml", rulesOf(22)) },
+		},
+		"a file that is replaced by one of its size and age": {
+			func(t *testing.T, dir string) string {
+				write(t, dir+"/rules.yaml", rulesOf(1))
+				write(t, dir+"/next", rulesOf(2))
+				for _, file := range []string{"/rules.yaml", "/next"} {
+					if err := os.Chtimes(dir+file, time.Unix(1e9, 0), time.Unix(1e9, 0)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				return dir + "/rules.yaml"
+			},
+			func(t *testing.T, dir string) {
+				if err := os.Rename(dir+"/next", dir+"/rules.yaml"); err != nil {
+					t.Fatal(err)
+				}
+			},
+		},
+		"a link to another file": {
+			func(t *testing.T, dir string) string {
+				write(t, dir+"/v1", rulesOf(1))
+				write(t, dir+"/v2", rulesOf(2))
+				link(t, "v1", dir+"/rules.yaml")
+				return dir + "/rules.yaml"
+			},
+			func(t *testing.T, dir string) { link(t, "v2", dir+"/rules.yaml") },
+		},
+		"the file that a link in another folder leads to": {
+			func(t *testing.T, dir string) string {
+				write(t, dir+"/elsewhere/v1", rulesOf(1))
+				link(t, dir+"/elsewhere/v1", dir+"/elsewhere/current")
+				link(t, dir+"/elsewhere/current", dir+"/rules.yaml")
+				return dir + "/rules.yaml"
+			},
+			func(t *testing.T, dir string) { write(t, dir+"/elsewhere/v1", rulesOf(22)) },
+		},
+		"a link in the middle": {
+			func(t *testing.T, dir string) string {
+				write(t, dir+"/elsewhere/v1", rulesOf(1))
+				write(t, dir+"/elsewhere/v2", rulesOf(2))
+				link(t, dir+"/elsewhere/v1", dir+"/elsewhere/current")
+				link(t, dir+"/elsewhere/current", dir+"/rules.yaml")
+				return dir + "/rules.yaml"
+			},
+			func(t *testing.T, dir string) { link(t, dir+"/elsewhere/v2", dir+"/elsewhere/current") },
+		},
+		"a link in a folder of rules": {
+			func(t *testing.T, dir string) string {
+				write(t, dir+"/elsewhere/v1", rulesOf(1))
+				if err := os.Mkdir(dir+"/rules", 0o755); err != nil {
+					t.Fatal(err)
+				}
+				link(t, dir+"/elsewhere/v1", dir+"/rules/shop.yaml")
+				return dir + "/rules"
+			},
+			func(t *testing.T, dir string) { write(t, dir+"/elsewhere/v1", rulesOf(22)) },
+		},
+		restless: {
+			func(t *testing.T, dir string) string {
+				write(t, dir+"/rules.yaml", rulesOf(1))
+				return dir + "/rules.yaml"
+			},
+			func(*testing.T, string) {},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, until := t.TempDir(), time.Second
+			if name == restless {
+				until = settleMost + poll
+			}
+			if err := os.Mkdir(dir+"/elsewhere", 0o755); err != nil {
+				t.Fatal(err)
+			}
+			path := c.begin(t, dir)
+			synctest.Test(t, func(t *testing.T) {
+				o := Options{Config: path, Logger: slog.New(slog.DiscardHandler), Reloaded: func(error) {}}
+				files, err := loadRules(&o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					files.run(ctx)
+				}()
+				time.Sleep(3*time.Second + poll/2)
+				before := files.loads.Load()
+				c.change(t, dir)
+				for i := range int(until / (10 * time.Millisecond)) {
+					write(t, filepath.Join(dir, "access.log"), fmt.Sprint(i))
+					if name == restless {
+						write(t, path, rulesOf(2)+strings.Repeat("#\n", i))
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+				if loads := files.loads.Load() - before; loads != 1 {
+					t.Errorf("%d new revisions in %v", loads, until)
+				}
+				cancel()
+				<-done
+			})
+		})
+	}
 }

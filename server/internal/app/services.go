@@ -23,8 +23,10 @@ type names map[string]grpc.ServiceInfo
 // GetServiceInfo returns the services by name. Their methods come from their descriptions.
 func (n names) GetServiceInfo() map[string]grpc.ServiceInfo { return n }
 
-// serveServices serves grpc-go's services of health checks and of reflection.
-func (a *App) serveServices(o *frames.Options) {
+// serveServices serves grpc-go's services of health checks and of reflection. It returns the methods
+// that are not for everybody: probes have no token, and reflection costs more than a decision.
+func (a *App) serveServices(o *frames.Options) (guarded map[string]*method) {
+	guarded = map[string]*method{}
 	listed := names{rlsv3.RateLimitService_ServiceDesc.ServiceName: {}}
 	about := reflection.ServerOptions{Services: listed}
 	for desc, service := range map[*grpc.ServiceDesc]any{
@@ -35,15 +37,22 @@ func (a *App) serveServices(o *frames.Options) {
 		listed[desc.ServiceName] = grpc.ServiceInfo{}
 		for _, each := range desc.Methods {
 			m := a.method("/" + desc.ServiceName + "/" + each.MethodName)
+			if desc != &healthv1.Health_ServiceDesc {
+				guarded[m.name] = m
+			}
 			o.Methods[m.name] = m.unary(func(ctx context.Context, c *frames.Call) error { return answer(ctx, c, service, each.Handler) })
 		}
 		for _, each := range desc.Streams {
 			m := a.method("/" + desc.ServiceName + "/" + each.StreamName)
+			if desc != &healthv1.Health_ServiceDesc {
+				guarded[m.name] = m
+			}
 			o.Streams[m.name] = func(s *frames.Stream) {
 				m.observe(s.Call, func(ctx context.Context, _ *frames.Call) error { return each.Handler(service, &serverStream{s, ctx}) })
 			}
 		}
 	}
+	return guarded
 }
 
 // answer answers a unary call by a method of a service.

@@ -44,6 +44,9 @@ type Setting struct {
 	complete func() error // gives a zero field its default, and checks the field
 }
 
+// refuse is a word of settings that choose an answer.
+const refuse = "refuse"
+
 // A Value is a field that is written as text.
 type Value interface {
 	Set(text string) error
@@ -51,11 +54,13 @@ type Value interface {
 	Type() string
 }
 
+// minMemory is the least memory for requests, in MiB.
+const minMemory = 4
+
 // Settings returns the settings, bound to the fields of o, in the order of help texts.
 // To add a setting, add a field to [Options] and a line here.
 func (o *Options) Settings() []Setting {
 	const (
-		minMemory = 4 // MiB
 		// gRPC's own headers fit, and a connection's window has room for several messages.
 		minHeaderBytes, maxGRPCHeaderBytes = 1 << 10, 1 << 20
 		minMessageBytes, maxMessageBytes   = 1 << 10, 512 << 10
@@ -77,13 +82,10 @@ func (o *Options) Settings() []Setting {
 			setting("unmatched", &o.Unmatched, "allow",
 				"Answer requests that no rule applies to: allow or refuse. They are counted, logged and\n"+
 					"marked with the header X-Weir-Unmatched.",
-				oneOf("allow", "refuse")).words("allow", "refuse"),
+				oneOf("allow", refuse)).words("allow", refuse),
 			setting("max-descriptors", &l.Descriptors, rules.MaxDescriptors,
 				"Refuse requests with more descriptors.",
 				within(1, rules.MaxDescriptors, fmt.Sprintf("1 … %d", rules.MaxDescriptors))),
-			setting("max-value-bytes", &l.ValueBytes, rules.MaxValueBytes,
-				"Refuse requests with a longer value in a descriptor.",
-				within(1, rules.MaxValueBytes, fmt.Sprintf("1 … %d", rules.MaxValueBytes))),
 		),
 		group("Rules over xDS", o.XDS.settings()),
 		group("Listeners",
@@ -98,7 +100,7 @@ func (o *Options) Settings() []Setting {
 					"needs a token or client certificates.",
 				or(Off, address("host:port, such as "+DefaultAdmin+", or off")), o.closed("admin")),
 			setting("resp", &o.RESP, Off,
-				"Listen for Redis clients (CL.THROTTLE) at this address, or off. An address that other\n"+
+				"Listen for Redis clients (WEIR.TAKE, CL.THROTTLE) at this address, or off. An address that other\n"+
 					"machines reach needs a password or client certificates.",
 				or(Off, address("off or host:port, such as 127.0.0.1:6380")), o.closed("resp")),
 			setting("timeout", &o.Timeout, httpapi.DefaultTimeout,
@@ -149,6 +151,11 @@ func (o *Options) Settings() []Setting {
 			parsed("headers", "string", &o.Headers, ratelimitheader.Draft11.String(), ratelimitheader.ParseStyle,
 				"Describe the limits in headers of this style: "+ratelimitheader.StyleNames()+".").
 				words(strings.Split(ratelimitheader.StyleNames(), ", ")...),
+			setting("oversized", &o.Oversized, refuse,
+				"Answer requests that are too large to be read: refuse, as if they were over a limit,\n"+
+					"or error. A client that can make a request so large would otherwise have no limit\n"+
+					"where errors let requests pass.",
+				oneOf(refuse, "error")).words(refuse, "error"),
 		),
 		group("Envoy's rate limit service",
 			toggle("rls-shadow", &o.RLS.Shadow, false,

@@ -7,8 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirlimit/weir/internal/logs"
+
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/internal/layer/observe"
 	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/redisstore"
@@ -23,7 +24,7 @@ import (
 )
 
 // decisionPaths are the paths that decide, and are traced.
-var decisionPaths = []string{"/v1/auth", "/v1/take", "/v1/refund", "/v1/settle", "/v1/release", "/v1/renew", "/json"}
+var decisionPaths = []string{"/v1/auth", "/v1/take", "/v1/refund", "/v1/settle", "/v1/release", "/v1/renew", "/v1/reset", "/v1/record", "/json"}
 
 // countedPaths are the paths whose answers are counted one by one.
 var countedPaths = append([]string{
@@ -70,10 +71,12 @@ func newTelemetry(o *Options, r *ruleFiles) (*telemetry, error) {
 // frontEnd returns the engine as one front end asks it.
 func (t *telemetry) frontEnd(name string, e *engine) weir.Taker {
 	taker := weir.Taker(e)
+	// Another service's answers are compared, and Weir's refuse nothing.
+	shadow := name == "rls" && (t.options.RLS.Shadow || t.options.RLSCompare != "")
 	if t.options.Telemetry.Tracing != nil {
-		taker = trace.Wrap(taker, trace.Options{Seen: t.seen(name == "rls" && t.options.RLS.Shadow)})
+		taker = trace.Wrap(taker, trace.Options{Seen: t.seen(shadow)})
 	}
-	return observe.Wrap(taker, observe.Options{Observer: t.metrics.FrontEnd(name)})
+	return observe.Wrap(taker, observe.Options{Observer: t.metrics.FrontEnd(name, !shadow)})
 }
 
 // seen returns what callers see of a limit, for spans; shadow is for a front end that
@@ -107,10 +110,11 @@ func (t *telemetry) panics(listener string) *panics.Reporter {
 // rejections returns the function that counts the connections and calls that a listener
 // rejects before it has read them. It logs each reason at most once a second.
 func (t *telemetry) rejections(listener string) func(admission.Reason) {
-	var logged sync.Map // of *deadline.Seldom by reason
+	var logged sync.Map // of *logs.Seldom by reason
 	return func(reason admission.Reason) {
 		t.metrics.Rejected(listener, string(reason))
-		if seldom, _ := logged.LoadOrStore(reason, new(deadline.Seldom)); seldom.(*deadline.Seldom).Due() {
+		seldom, _ := logged.LoadOrStore(reason, new(logs.Seldom))
+		if _, due := seldom.(*logs.Seldom).Due(); due {
 			t.options.Logger.Warn("connections or calls are rejected before they are read", "listener", listener, "reason", string(reason))
 		}
 	}
@@ -118,8 +122,8 @@ func (t *telemetry) rejections(listener string) func(admission.Reason) {
 
 // unmatched counts a request that no rule applies to, logs its domain at most once a
 // minute, and reports whether to refuse it.
-func (t *telemetry) unmatched(req *rules.Request, why rules.Unmatched) (refuse bool) {
-	refuse = t.options.Unmatched == "refuse"
+func (t *telemetry) unmatched(req *rules.Request, why rules.Unmatched) (refused bool) {
+	refused = t.options.Unmatched == refuse
 	t.metrics.Unmatched(req.Domain, why)
 	t.unmatchedSeen.Add(req, time.Now())
 	if t.strays.due(why, req.Domain, time.Now()) {
@@ -128,9 +132,9 @@ func (t *telemetry) unmatched(req *rules.Request, why rules.Unmatched) (refuse b
 			level, message = slog.LevelWarn, "a request has an unknown domain"
 		}
 		domain, keys := dashboard.UnmatchedNames(req)
-		t.options.Logger.Log(context.Background(), level, message, "domain", domain, "keys", keys, "refused", refuse)
+		t.options.Logger.Log(context.Background(), level, message, "domain", domain, "keys", keys, "refused", refused)
 	}
-	return refuse
+	return refused
 }
 
 const (

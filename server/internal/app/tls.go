@@ -4,10 +4,10 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"log/slog"
-	"os"
 	"sync/atomic"
 
-	"github.com/weirlimit/weir/internal/deadline"
+	"github.com/weirlimit/weir/internal/logs"
+
 	"github.com/weirlimit/weir/server/internal/settingfile"
 )
 
@@ -40,7 +40,7 @@ type certificates struct {
 	protocols []string
 	logger    *slog.Logger
 	current   atomic.Pointer[identity]
-	logged    deadline.Seldom
+	logged    logs.Seldom
 }
 
 // serverTLS returns the configuration of a listener for protocols; nil without TLS. The
@@ -62,8 +62,10 @@ func (o *Options) serverTLS(field string, t TLS, protocols ...string) (*tls.Conf
 
 // latest returns the configuration for one handshake.
 func (c *certificates) latest(*tls.ClientHelloInfo) (*tls.Config, error) {
-	if err := c.refresh(); err != nil && c.logged.Due() {
-		c.logger.Error("the files for TLS are wrong; the last good ones hold", "error", err)
+	if err := c.refresh(); err != nil {
+		if _, due := c.logged.Due(); due {
+			c.logger.Error("the files for TLS are wrong; the last good ones hold", "error", err)
+		}
 	}
 	return c.current.Load().config, nil
 }
@@ -108,7 +110,7 @@ func (c *certificates) read() (*identity, error) {
 		if f.name == "" && f.to == &next.clientCA && c.ClientSAN == "" {
 			continue
 		}
-		text, err := os.ReadFile(f.name)
+		text, err := settingfile.ReadSmall(f.name)
 		if err != nil {
 			return nil, settingfile.Invalid(c.field+f.field, f.name, f.want+": "+settingfile.Reason(err))
 		}

@@ -118,16 +118,25 @@ func (i *Identity) May(verbs Verbs, domain string) error {
 		i.by.options.Requests(Other, Admitted)
 		return nil
 	}
-	missing := verbs
-	if now := i.by.options.File.set().byName[i.caller.Name]; now != nil {
-		missing = now.missing(verbs, domain)
-	}
-	if missing != 0 {
+	if missing := i.missing(verbs, domain); missing != 0 {
 		i.by.options.Requests(i.caller.Name, Forbidden)
 		return &ForbiddenError{i.caller.Name, missing, domain}
 	}
 	i.by.options.Requests(i.caller.Name, Admitted)
 	return nil
+}
+
+// Still reports whether the caller may still do what it has asked May for. It counts nothing.
+func (i *Identity) Still(verbs Verbs, domain string) bool {
+	return i == nil || i.caller == nil || i.missing(verbs, domain) == 0
+}
+
+// missing returns the verbs that the current file of callers does not allow a named caller.
+func (i *Identity) missing(verbs Verbs, domain string) Verbs {
+	if now := i.by.options.File.set().byName[i.caller.Name]; now != nil {
+		return now.missing(verbs, domain)
+	}
+	return verbs
 }
 
 type identityKey struct{}

@@ -207,6 +207,8 @@ func TestVerbsOf(t *testing.T) {
 		{rules.Request{Cost: 1, Descriptors: [][]rules.Entry{{}}, Calls: []rules.Call{{}}}, Take},
 		{rules.Request{Kind: acts.KindRecord, Calls: []rules.Call{{Cost: 1}}}, Take},
 		{rules.Request{Kind: acts.KindReset, Calls: []rules.Call{{}}}, Refund},
+		{rules.Request{Cost: 1, Dry: true}, Peek},
+		{rules.Request{Dry: true, Calls: []rules.Call{{Cost: 1}}}, Peek},
 		{rules.Request{Kind: acts.KindRelease}, Release},
 		{rules.Request{Kind: acts.KindRenew}, Release},
 		{rules.Request{Each: []rules.Ask{{}}}, Peek},

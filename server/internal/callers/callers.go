@@ -6,9 +6,8 @@ import (
 	"crypto/x509"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 
-	"github.com/weirlimit/weir/internal/deadline"
+	"github.com/weirlimit/weir/internal/logs"
 )
 
 const (
@@ -43,9 +42,8 @@ type Options struct {
 // An Authenticator authenticates the callers of one listener. It is safe for concurrent use and
 // starts nothing. A nil *Authenticator admits everybody.
 type Authenticator struct {
-	options  Options
-	unlogged atomic.Int64 // failures since the last line
-	logged   deadline.Seldom
+	options Options
+	logged  logs.Seldom
 }
 
 // An Outcome is the result of authenticating and authorizing a request.
@@ -134,6 +132,15 @@ func (a *Authenticator) Find(token string) (*Identity, bool) {
 	return a.identity(a.options.File.set().token(token))
 }
 
+// Recall returns the caller with these credentials, as Authenticate does, but counts nothing: it is
+// for calls that go on after they were admitted.
+func (a *Authenticator) Recall(c *Credentials) (*Identity, bool) {
+	if c.Shown {
+		return a.Find(c.Token)
+	}
+	return a.Certificate(c.Certificate)
+}
+
 // Certificate returns the caller with a verified client certificate, which may be nil,
 // and whether there is one. It counts nothing.
 func (a *Authenticator) Certificate(c *x509.Certificate) (*Identity, bool) {
@@ -153,9 +160,8 @@ func (a *Authenticator) identity(caller *Caller) (*Identity, bool) {
 // fail counts a failure and logs it, unless one was logged this second.
 func (a *Authenticator) fail(remote fmt.Stringer) {
 	a.options.Failed()
-	a.unlogged.Add(1)
-	if a.logged.Due() {
+	if leftOut, due := a.logged.Due(); due {
 		a.options.Logger.Warn("callers show secrets that are wrong", "listener", a.options.Listener,
-			"failures", a.unlogged.Swap(0), "last_remote", fmt.Sprint(remote))
+			"failures", leftOut+1, "last_remote", fmt.Sprint(remote))
 	}
 }

@@ -55,7 +55,7 @@ func (f *SecretsFile) parse(text []byte) ([][sha256.Size]byte, error) {
 		if line == "" {
 			continue
 		}
-		if len(line) < f.Least || strings.ContainsFunc(line, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		if len(line) < f.Least || strings.ContainsFunc(line, invisible) {
 			return nil, wrong(fmt.Sprintf("whose line %d is wrong", i+1), fmt.Sprintf("at least %d characters that ASCII shows, without spaces", f.Least))
 		}
 		known = append(known, sha256.Sum256([]byte(line)))
@@ -79,3 +79,36 @@ func (s *Secrets) Has(secret string) bool {
 	}
 	return found == 1
 }
+
+// A Key is the credential for another service in a file, which has one line. It is safe for
+// concurrent use.
+type Key struct{ watched watched[string] }
+
+// OpenKey reads the file of a credential; it returns nil if there is none. The error names the
+// setting, and never repeats the credential. The logger, which may be nil, is told of changes.
+func OpenKey(setting, file string, logger *slog.Logger) (*Key, error) {
+	if file == "" {
+		return nil, nil
+	}
+	k := &Key{watched[string]{setting: setting, file: file, logger: logger, parse: func(text []byte) (string, error) {
+		key := strings.TrimRight(string(text), "\r\n")
+		if key == "" || len(text) > maxFile || strings.ContainsFunc(key, invisible) {
+			return "", &weir.InvalidError{Field: setting, Value: strconv.Quote(file), Want: "a file with one line, the key: characters that ASCII shows, without spaces"}
+		}
+		return key, nil
+	}}}
+	if err := k.watched.open(); err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// Refresh reads the file every second until ctx ends, and puts changes in force. It returns
+// late, or never, if the file system does not answer. Call it once.
+func (k *Key) Refresh(ctx context.Context) { k.watched.refresh(ctx) }
+
+// Get returns the credential.
+func (k *Key) Get() string { return k.watched.get() }
+
+// invisible reports whether a character cannot be one of a secret.
+func invisible(r rune) bool { return r <= ' ' || r > '~' }

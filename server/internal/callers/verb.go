@@ -62,7 +62,7 @@ func verbsOf(r *rules.Request) Verbs {
 	}
 	switch {
 	case r.Each != nil:
-	case r.Charges():
+	case r.Charges() && !r.Dry:
 		return Take
 	default:
 		return Peek

@@ -1,12 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -14,11 +14,13 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/app"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/report"
 	"github.com/weirlimit/weir/server/internal/rules"
+	"github.com/weirlimit/weir/server/internal/settingfile"
 	"github.com/weirlimit/weir/server/internal/store"
 
 	"github.com/weirlimit/weir/internal/algo"
@@ -117,7 +119,7 @@ func checkStore(cmd *cobra.Command, o *app.Options) error {
 }
 
 func checkCallers(cmd *cobra.Command, file string) error {
-	text, err := os.ReadFile(file)
+	text, err := settingfile.ReadSmall(file)
 	if err != nil {
 		return err
 	}
@@ -165,6 +167,8 @@ func check(cmd *cobra.Command, paths []string, overlayFile string, texts []strin
 		if len(requests) == 0 {
 			printExempt(out, d.Descriptors)
 			printHeld(out, d.Descriptors)
+			printCovered(out, d.Descriptors)
+			printWindows(out, d.Descriptors, time.Now())
 		}
 	}
 	for _, req := range requests {
@@ -184,11 +188,7 @@ func check(cmd *cobra.Command, paths []string, overlayFile string, texts []strin
 func printExempt(w io.Writer, list []*config.Descriptor) {
 	for _, d := range list {
 		if d.Shares == nil && d.Trial == nil && len(d.Limits)+len(d.Descriptors) == 0 {
-			entry := fmt.Sprintf("key %q", d.Key)
-			if d.Value != "" {
-				entry += fmt.Sprintf(", value %q", d.Value)
-			}
-			fmt.Fprintf(w, "note: %s:%d: %s: no limit, exempt\n", d.At.File, d.At.Line, entry)
+			printNote(w, d, "no limit, exempt")
 		}
 		printExempt(w, d.Descriptors)
 	}
@@ -199,10 +199,66 @@ func printExempt(w io.Writer, list []*config.Descriptor) {
 func printHeld(w io.Writer, list []*config.Descriptor) {
 	for _, d := range list {
 		if slices.ContainsFunc(d.Limits, func(l config.RateLimit) bool { return algo.TraitsOf(l.Limit.Algorithm).HoldsSlots }) {
-			fmt.Fprintf(w, "note: %s:%d: key %q: concurrency: GET /v1/auth takes a slot that a proxy cannot return; use POST /v1/take with an id\n", d.At.File, d.At.Line, d.Key)
+			printNote(w, d, "concurrency: GET /v1/auth takes a slot that a proxy cannot return; use POST /v1/take with an id")
 		}
 		printHeld(w, d.Descriptors)
 	}
+}
+
+// printCovered prints a note for each wildcard or default that no request reaches, because another
+// wildcard of its list matches whatever it matches and is chosen first.
+func printCovered(w io.Writer, list []*config.Descriptor) {
+	for i, d := range list {
+		isDefault := !strings.Contains(d.Key, "*") && d.Value == ""
+		exact := !isDefault && !wild(d)
+		for j, other := range list {
+			// Wildcards are chosen in the order of the file, and a default behind all of them.
+			if !exact && wild(other) && (j < i || isDefault) && covers(other, d) {
+				printNote(w, d, fmt.Sprintf("never applies: %s:%d, %s, is chosen first", other.At.File, other.At.Line, entryOf(other)))
+				break
+			}
+		}
+		printCovered(w, d.Descriptors)
+	}
+}
+
+func wild(d *config.Descriptor) bool { return strings.Contains(d.Key+d.Value, "*") }
+
+// covers reports whether a wildcard matches all that another descriptor matches. No text of a
+// pattern but a star matches a star.
+func covers(first, d *config.Descriptor) bool {
+	value := func(d *config.Descriptor) string { return cmp.Or(d.Value, "*") }
+	return config.NewGlob(first.Key).Match(d.Key) && config.NewGlob(value(first)).Match(value(d))
+}
+
+// printWindows prints a note for each limit whose unit is named after a part of the calendar that
+// it does not follow.
+func printWindows(w io.Writer, list []*config.Descriptor, now time.Time) {
+	for _, d := range list {
+		for i := range d.Limits {
+			l := &d.Limits[i]
+			if l.Unlimited || l.Limit.Algorithm != weir.FixedWindow || l.Limit.TimeZone != "" || l.Limit.Anchor != weir.AnchorEpoch ||
+				!slices.Contains([]string{"week", "month", "year"}, l.Unit) {
+				continue
+			}
+			next := time.Unix(0, 0).Add(now.Sub(time.Unix(0, 0)).Truncate(l.Limit.Period) + l.Limit.Period).UTC()
+			printNote(w, d, fmt.Sprintf("unit: %s is %d days, counted from 1970, and begins next on %s; fixed_window with a time_zone follows the calendar",
+				l.Unit, l.Limit.Period/(24*time.Hour), next.Format("Monday, 2006-01-02")))
+		}
+		printWindows(w, d.Descriptors, now)
+	}
+}
+
+func printNote(w io.Writer, d *config.Descriptor, text string) {
+	fmt.Fprintf(w, "note: %s:%d: %s: %s\n", d.At.File, d.At.Line, entryOf(d), text)
+}
+
+// entryOf describes the key and the value of a descriptor.
+func entryOf(d *config.Descriptor) string {
+	if d.Value == "" {
+		return fmt.Sprintf("key %q", d.Key)
+	}
+	return fmt.Sprintf("key %q, value %q", d.Key, d.Value)
 }
 
 // printGuarantees prints the guarantee of each value, and the most that it can use at

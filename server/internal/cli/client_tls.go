@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"net/netip"
 	"net/url"
-	"os"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -47,7 +46,7 @@ func checkClearText(field string, to *url.URL) error {
 // readToken returns the first line of a file. The file may be the server's own, which can
 // hold several tokens.
 func readToken(file string) (string, error) {
-	text, err := os.ReadFile(file)
+	text, err := settingfile.ReadSmall(file)
 	first, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
 	return strings.TrimSpace(first), err
 }

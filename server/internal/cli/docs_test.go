@@ -140,7 +140,7 @@ func TestLimitsDocs(t *testing.T) {
 	_, section, _ := strings.Cut(string(text), "## Large and hostile requests\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	rows := regexp.MustCompile("(?m)^\\| `--([a-z-]+)` \\| (\\S+) \\|").FindAllStringSubmatch(section, -1)
-	if len(rows) != 11 {
+	if len(rows) != 10 {
 		t.Fatalf("%d limits", len(rows))
 	}
 	flags := newServe().Flags()

@@ -88,7 +88,7 @@ var envoyproxy = []family{
 	},
 	{names: "NEAR_LIMIT_RATIO", fate: sets, flags: "near-limit-ratio"},
 	{names: "LOCAL_CACHE_SIZE_IN_BYTES", fate: warns, harmless: []string{"0"}, why: "`--deny-cache-entries` says how many refusals are remembered"},
-	{names: "EXPIRATION_JITTER_MAX_SECONDS", fate: warns, harmless: []string{"300"}, why: "keys expire once they are as good as new"},
+	{names: "EXPIRATION_JITTER_MAX_SECONDS", fate: warns, harmless: []string{"300"}, why: "the limit says how long a key lives"},
 
 	{names: "BACKEND_TYPE", fate: stops, flags: "store", harmless: []string{"redis"}, why: "limits are kept in Redis or in memory"},
 	{

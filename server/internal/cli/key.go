@@ -40,7 +40,8 @@ server's admin listener.
 
 Write the key like a request: the domain, a space, and its entries in their order,
 separated by commas, or by spaces. A backslash escapes a comma in a value. Keys charged
-by CL.THROTTLE are in the domain cl.throttle, as key=KEY.
+by CL.THROTTLE are in the domain cl.throttle, as key=KEY. Those of limits in calls are
+call=KEY, with the name of the limit in --name.
 
 A change applies to all instances that share a Redis, or to the one instance with a
 store in memory. It survives a reload of the rules, and ends by itself.
@@ -53,6 +54,7 @@ not have it yet, 2 the command failed.`,
   weir key get llm model=large --budget tokens
   weir key block shop user=42 --for 2h
   weir key override shop user=42 --limit '100/min burst 20' --for 24h
+  weir key override shop call=user:42 --name login --limit 100/min
   weir key clear shop user=42`,
 		Args: func(_ *cobra.Command, args []string) error {
 			return fmt.Errorf("key is followed by get, reset, block, allow, override or clear, not by %q; see 'weir key --help'", strings.Join(args, " "))

@@ -17,6 +17,7 @@ clients of OpenAI or Anthropic at this address; nothing else changes for them.
 Requests, input and output tokens, dollars and slots of a request are held together before
 it is forwarded, and settled together from the usage that the provider reports. The
 descriptors are (key), (model) and (key, model): the caller and the model of the request.
+A request that no rule applies to is refused.
 
 Once the proxy is up, it prints the addresses in use, one a line: "models 127.0.0.1:8090",
 "admin 127.0.0.1:6070". Logs go to stderr, without prompts and credentials. Rules, signals,

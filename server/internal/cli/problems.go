@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"unicode"
 
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/report"
+	"github.com/weirlimit/weir/server/internal/settingfile"
 )
 
 // printError says what went wrong: mistakes in rules each with the line that
@@ -20,23 +20,39 @@ func printError(w io.Writer, err error) {
 		fmt.Fprintf(w, "weir: %s\n", strings.TrimPrefix(err.Error(), "weir: "))
 		return
 	}
+	var read pointedFile
 	for _, p := range problems {
 		fmt.Fprintln(w, p)
-		if line, ok := lineOf(p.File, p.Line); ok {
+		if line, ok := read.line(p.File, p.Line); ok {
 			io.WriteString(w, pointAt(line, p.Column))
 		}
 	}
 	fmt.Fprintf(w, "weir: %s\n", report.Counted(len(problems), "problem"))
 }
 
-// lineOf returns a line of a file, counted from 1; false if there is none to show.
-func lineOf(file string, number int) (string, bool) {
-	text, _ := os.ReadFile(file)
-	lines := strings.Split(string(text), "\n")
-	if number < 1 || number > len(lines) || len(text) == 0 {
+// A pointedFile is the file that was read last. Most problems are in the one of the problem before.
+type pointedFile struct {
+	name  string
+	lines []string
+}
+
+// line returns a line of a file, counted from 1; false if there is none to show.
+func (f *pointedFile) line(file string, number int) (string, bool) {
+	if number < 1 {
 		return "", false
 	}
-	return strings.TrimRight(lines[number-1], "\r"), true
+	if f.lines == nil || f.name != file {
+		// The error has named the reason if the file cannot be read, or is too large.
+		text, _ := settingfile.Read(file, config.MaxFileBytes)
+		f.name, f.lines = file, strings.Split(string(text), "\n")
+		if len(text) == 0 || len(text) > config.MaxFileBytes {
+			f.lines = []string{}
+		}
+	}
+	if number > len(f.lines) {
+		return "", false
+	}
+	return strings.TrimRight(f.lines[number-1], "\r"), true
 }
 
 // shownColumns is how much of a line is shown.

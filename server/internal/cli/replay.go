@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,8 +52,9 @@ $remote_addr, $remote_user, $request_method, $request_uri, $request_path (withou
 query), $status, $http_user_agent, $http_referer, $http_x_forwarded_for, $http_host.
 Fields of JSON also have their own names, with dots into nested objects.
 
-Exit codes: 0 the log was replayed, 1 no line of it could be read, 2 the command could
-not start, or could not read the log to its end.`,
+Exit codes: 0 the log was replayed, 1 more than one line in four could not be read, or more
+than one in a hundred came too late, 2 the command could not start, or could not read the log
+to its end.`,
 		Example: `  weir replay access.log --rules rules.yaml --descriptor 'shop user=$remote_addr'
 
   # two logs, two descriptors for each request, and limits that would refuse one request in a thousand
@@ -109,7 +111,7 @@ func (f *replayFlags) run(cmd *cobra.Command, paths []string) error {
 	}
 	wrong := q.unmatched(result)
 	if wrong == nil {
-		wrong = tooLate(result)
+		wrong = cmp.Or(tooLate(result), tooBroken(result))
 	}
 	if wrong == nil {
 		return f.output.write(cmd.OutOrStdout(), result.Page(), result)
@@ -121,8 +123,11 @@ func (f *replayFlags) run(cmd *cobra.Command, paths []string) error {
 	return &problemsFound{wrong}
 }
 
-// mostLate is the part of the lines that may be late before the result means nothing.
-const mostLate = 0.01
+// The parts of the lines that may be late, or that may be broken, before the result means nothing.
+const (
+	mostLate   = 0.01
+	mostBroken = 0.25
+)
 
 // tooLate returns an error if the log's order makes the result meaningless.
 func tooLate(r *replay.Result) error {
@@ -131,6 +136,15 @@ func tooLate(r *replay.Result) error {
 	}
 	return fmt.Errorf("%s of %s lines came too late to be sorted: the result is wrong; give rotated logs as files of their own, or a longer --reorder",
 		report.Percent(r.Log.Late, r.Totals.Requests), report.Count(r.Totals.Requests))
+}
+
+// tooBroken returns an error if so much of the log was left out that the result is wrong.
+func tooBroken(r *replay.Result) error {
+	broken := r.Log.Broken + r.Totals.Invalid
+	if float64(broken) <= mostBroken*float64(r.Log.Lines) {
+		return nil
+	}
+	return fmt.Errorf("%s of %s lines could not be read: the result is that of the others", report.Percent(broken, r.Log.Lines), report.Count(r.Log.Lines))
 }
 
 func (f *replayFlags) check() (share float64, err error) {

@@ -13,7 +13,7 @@ import (
 
 // programs are those of others that the pages use.
 var programs = strings.Fields(`apt base64 caddy cd chmod complete cp curl docker echo exit for git go grep grpcurl haproxy head helm install jobs kill kubectl mkdir nginx npm
-export python3 h2load redis-cli redis-server sed seq sha256sum sleep sort source ssh-keygen systemctl tar traefik uniq wait done pidof printf`)
+export python3 h2load redis-cli redis-server sed seq sha256sum sleep sort source ssh-keygen systemctl tar traefik uniq umask wait xargs done pidof printf`)
 
 // TestCommandsInPages reads every command of every page, also those that no test can
 // run: weir has its subcommand and flags, make its target, and what they name of the

@@ -31,9 +31,9 @@ const (
 	// maxDeciding bounds the decisions at a time, and maxBytes the memory of their requests:
 	// they may outlast their calls.
 	maxDeciding, maxBytes = 1024, 16 << 20
-	// awayAfter is how many calls in a row get no answer until the other service counts as
+	// unreachableAfter is how many calls in a row get no answer until the other service counts as
 	// unreachable. A single one may have been late.
-	awayAfter = 3
+	unreachableAfter = 3
 )
 
 // A Result says how Weir's answer to a call differs.
@@ -248,7 +248,7 @@ func silence(err error) string {
 // Trouble returns why the other service counts as unreachable; nil if it does not.
 func (c *Comparer) Trouble() error {
 	n := c.failures.Load()
-	if n < awayAfter {
+	if n < unreachableAfter {
 		return nil
 	}
 	c.mu.Lock()

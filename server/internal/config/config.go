@@ -78,6 +78,7 @@ type Domain struct {
 	Descriptors []*Descriptor // in file order
 	Budgets     []*Budget     // by name
 	Models      []Model       // the price table, in file order
+	Calls       Calls
 
 	overlay Problems // lines of the overlay that match a rule and cannot change it
 }
@@ -134,6 +135,9 @@ type Glob struct{ pieces []string }
 
 // NewGlob returns the glob of a text.
 func NewGlob(text string) Glob { return Glob{strings.Split(text, "*")} }
+
+// String returns the text.
+func (g Glob) String() string { return strings.Join(g.pieces, "*") }
 
 // Wild reports whether the text has a star.
 func (g Glob) Wild() bool { return len(g.pieces) > 1 }

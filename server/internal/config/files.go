@@ -16,7 +16,6 @@ import (
 // loader goes through the files of a source.
 type loader struct {
 	source   Source
-	folders  []string
 	files    []file
 	texts    []text // of the files, in their order
 	seen     map[string]bool
@@ -99,7 +98,6 @@ func (l *loader) path(path string) {
 }
 
 func (l *loader) folder(at file) {
-	l.folders = append(l.folders, at.name)
 	entries, err := os.ReadDir(at.real)
 	if err != nil {
 		l.fail(at.name, settingfile.Reason(err), "a folder that can be read")
@@ -188,6 +186,13 @@ func (l *loader) merge(first, d *Domain) {
 		if i := slices.IndexFunc(first.Budgets, func(a *Budget) bool { return a.Name == b.Name }); i >= 0 {
 			l.again(b.At, "budget "+quote(b.Name)+" again in the same domain", "each budget once", first.Budgets[i].At)
 		}
+	}
+	switch none := (Position{}); {
+	case d.Calls.At == none:
+	case first.Calls.At != none:
+		l.again(d.Calls.At, "calls again in the same domain", "calls once", first.Calls.At)
+	default:
+		first.Calls = d.Calls
 	}
 	first.Descriptors = append(first.Descriptors, d.Descriptors...)
 	first.Budgets = append(first.Budgets, d.Budgets...)

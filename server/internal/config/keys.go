@@ -108,6 +108,7 @@ var atTop = newScope("at the top level", "file",
 	property{name: "domain", required: true, doc: "The name of the domain, which requests give. Each domain is in one file."},
 	property{name: "budgets", form: asNamed, of: "budget", doc: "Budgets of the whole domain, by name. Several rules can charge each of them."},
 	property{name: "models", form: asMaps, of: "model", doc: "The prices of language models, for limits with count: usd. The first row that matches the requested model counts. docs/models.md explains it."},
+	property{name: "calls", form: asMap, of: "calls", doc: "What programs may do with limits of their own, which come with their calls. docs/http.md and docs/resp.md show them."},
 	property{name: "descriptors", form: asMaps, of: "descriptor", absent: "a known domain without limits", doc: "The rules for the first entry of a request's descriptor."},
 )
 
@@ -165,7 +166,31 @@ var inModel = newScope("in models", "model", "The prices of a language model, in
 	property{name: "cache_read", form: asDollars, most: maxPrice, absent: "that of input", doc: "The price of the input that is read from a cache."},
 	property{name: "cache_write", form: asDollars, most: maxPrice, absent: "that of input", doc: "The price of the input that is written to a cache."},
 	property{name: "output", form: asDollars, most: maxPrice, required: true, doc: "The price of the output."},
-	property{name: "max_output", form: asNumber, least: 1, most: mostUnits, absent: "unknown", doc: "The largest output of the model, in tokens. estimate: strict needs it for requests that state no bound."},
+	property{name: "max_output", form: asNumber, least: 1, most: mostUnits, absent: "unknown", doc: "The largest output of the model, in tokens. estimate: strict needs it for requests that state no bound, and an answer without usage counts at most so many."},
+	property{name: "reasoning", form: asTruth, doc: "The model makes output that clients do not see before the end, such as reasoning. An answer that is cut off then counts the request's bound."},
+)
+
+var inCalls = newScope("in calls", "calls",
+	"Programs may state a limit in their call. Its budget belongs to the domain, to the key that they name, and to the limit's name or, without one, its algorithm and period.",
+	property{name: "allow", form: asTruth, absent: "`true`", doc: "Decide limits in calls. With false, only rules count, and a call with a limit is forbidden."},
+	property{name: "max_keys", form: asNumber, least: 1, most: keylimit.MaxKeys, absent: "any number, unless --max-keys says otherwise", doc: "The number of recently used keys that each instance tracks: of each of the names, and of all other limits in calls together. Further keys share one budget."},
+	property{name: "on_store_failure", form: asWord, words: storeFailures, absent: "local", doc: "The answer while the store reaches no decision."},
+	property{name: "names", form: asNamed, of: "named", doc: "Limits that hold in place of those of the same name in calls: they replace the numbers and the algorithm of a program without a new version of it."},
+)
+
+// besideCalls are the keys of a named limit that leave the numbers to the call.
+var besideCalls = []string{"shadow_mode", "trial", "max_keys", "on_store_failure"}
+
+var inNamed = newScope("in names", "named",
+	"What holds for the limits of this name in calls. With the keys of a rate_limit, except unlimited, name, replaces, budget, keep, lease, count and dollars, it replaces their numbers and their algorithm; without an algorithm, these stay.",
+	append(slices.DeleteFunc(slices.Clone(inLimit.keys), func(k property) bool {
+		return slices.Contains(append([]string{"unlimited", "name", "replaces", "budget", "keep", "lease", "count", "dollars"}, besideCalls...), k.name)
+	}),
+		property{name: "shadow_mode", form: asTruth, doc: "Decide and charge, but never refuse."},
+		property{name: "trial", form: asMap, of: "rate_limit", doc: "A limit on trial beside it, as in a descriptor."},
+		property{name: "max_keys", form: asNumber, least: 1, most: keylimit.MaxKeys, absent: "that of calls", doc: "The number of recently used keys that each instance tracks."},
+		property{name: "on_store_failure", form: asWord, words: storeFailures, absent: "that of calls", doc: "The answer while the store reaches no decision."},
+	)...,
 )
 
 var inReplaces = newScope("in replaces", "replaces", "Names another descriptor's limit.",
@@ -200,7 +225,7 @@ var inSharing = newScope("in shares", "shares",
 // notOnTrial are the keys of a rate_limit that mean nothing where it never refuses.
 var notOnTrial = []string{"unlimited", "replaces", "budget", "lease", "on_store_failure"}
 
-var scopes = []*scope{atTop, inDescriptor, inLimit, inReplaces, inBudget, inAlternative, inSharing, inModel}
+var scopes = []*scope{atTop, inDescriptor, inLimit, inReplaces, inBudget, inAlternative, inSharing, inModel, inCalls, inNamed}
 
 // weirKeys are the keys of a rate_limit that mean nothing without an algorithm.
 var weirKeys = func() (names []string) {

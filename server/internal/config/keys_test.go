@@ -34,6 +34,13 @@ func mistakes(s *scope, k property, value, others string) string {
 		line = "domain: d\ndescriptors: [{key: a, rate_limit: {algorithm: gcra, requests_per_unit: 1, unit: day}, otherwise: [{" + strings.TrimSpace(line) + "}]}]\n"
 	case inModel:
 		line = "domain: d\nmodels: [{" + others + ", " + strings.TrimSpace(line) + "}]\ndescriptors: []\n"
+	case inCalls:
+		line = "domain: d\ncalls: {" + strings.TrimSpace(line) + "}\n"
+	case inNamed:
+		if !strings.Contains(others, "algorithm") && k.name != "algorithm" {
+			others = "algorithm: gcra, " + others
+		}
+		line = "domain: d\ncalls: {names: {n: {" + others + ", " + strings.TrimSpace(line) + "}}}\n"
 	case inReplaces:
 		line = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, replaces: [{" + strings.TrimSpace(line) + "}]}}]\n"
 	}

@@ -114,7 +114,7 @@ func (p *parser) ours(o object, l *RateLimit) bool {
 		Buckets:       int(min(p.positive(o, "buckets"), math.MaxInt32)),
 		ChargeRefused: p.truth(o, "charge_refused"),
 	}
-	l.MaxKeys = int(p.bounded(o, "max_keys", keylimit.MaxKeys, ", or nothing for any number"))
+	l.MaxKeys = p.maxKeys(o)
 	p.lease(o, l)
 	if i, ok := p.word(o, "anchor", anchors); ok {
 		l.Limit.Anchor = weir.Anchor(i)
@@ -126,6 +126,10 @@ func (p *parser) ours(o object, l *RateLimit) bool {
 	p.meter(o, l)
 	p.length(o, l)
 	return known
+}
+
+func (p *parser) maxKeys(o object) int {
+	return int(p.bounded(o, "max_keys", keylimit.MaxKeys, ", or nothing for any number"))
 }
 
 // length reads the unit or the period of a limit of Weir's.

@@ -30,8 +30,8 @@ func Meters() []string {
 // how many.
 const DefaultOutputGuess = 1024
 
-// microUSD is the number of units of a usd limit in a dollar.
-const microUSD = 1_000_000
+// MicroUSD is the number of units of a usd limit in a dollar.
+const MicroUSD = 1_000_000
 
 // A Model is one row of the price table: the models that a pattern fits.
 type Model struct {
@@ -41,12 +41,14 @@ type Model struct {
 	Input, CacheRead, CacheWrite, Output int64
 	// MaxOutput is the largest output of the models, in tokens; 0: unknown.
 	MaxOutput int64
+	// Reasoning says that the models make output that clients do not see before the end.
+	Reasoning bool
 }
 
 // maxUSD is the largest amount of a limit, and maxPrice the largest price of a million
 // tokens, in dollars. Beyond the first, a count in millionths of a dollar ends.
 const (
-	maxUSD   = weir.MaxCost / microUSD
+	maxUSD   = weir.MaxCost / MicroUSD
 	maxPrice = 100_000
 )
 
@@ -68,7 +70,7 @@ func (p *parser) dollars(o object, key string, most, otherwise int64) int64 {
 	}
 	whole, part, _ := strings.Cut(n.Value, ".")
 	amount, err := strconv.ParseInt(whole+part+strings.Repeat("0", 6-len(part)), 10, 64)
-	if err != nil || amount > most*microUSD {
+	if err != nil || amount > most*MicroUSD {
 		p.report(n, key+" is "+kind(n), want)
 		return otherwise
 	}
@@ -85,7 +87,7 @@ func (p *parser) models(o object) []Model {
 		}
 		name := p.text(row, "model")
 		p.required(row, "model", name, "the name of a model; * stands for any text")
-		m := Model{At: p.position(row.node), Name: NewGlob(name), MaxOutput: p.bounded(row, "max_output", weir.MaxCost, "")}
+		m := Model{At: p.position(row.node), Name: NewGlob(name), MaxOutput: p.bounded(row, "max_output", weir.MaxCost, ""), Reasoning: p.truth(row, "reasoning")}
 		for _, key := range []string{"input", "output"} {
 			if p.get(row, key) == nil {
 				p.report(row.position(key), key+" is missing", "dollars per million tokens; 0 for none")

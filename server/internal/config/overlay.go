@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -52,9 +51,12 @@ func overlayKeys() []property {
 
 // LoadOverlay reads an overlay from a file. The error is of type [Problems].
 func LoadOverlay(file string) (*Overlay, error) {
-	text, err := os.ReadFile(file)
+	text, err := settingfile.Read(file, MaxFileBytes)
 	if err != nil {
 		return nil, Problems{{File: file, What: settingfile.Reason(err), Want: "a file that can be read"}}
+	}
+	if len(text) > MaxFileBytes {
+		return nil, Problems{{File: file, What: "the file is too large", Want: fmt.Sprintf("at most %d bytes", MaxFileBytes)}}
 	}
 	return ParseOverlay(file, text)
 }

@@ -294,6 +294,7 @@ func (p *parser) domain(root *yaml.Node) *Domain {
 	p.required(o, "domain", d.Name, "the name of the domain")
 	p.name = d.Name
 	d.Models = p.models(o)
+	d.Calls = p.calls(o)
 	d.Budgets = p.declare(o, 0)
 	d.Descriptors = p.descriptors(o, nil)
 	p.leave(0)

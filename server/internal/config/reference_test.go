@@ -48,6 +48,9 @@ func sectionOfKeys() string {
 		}
 		fmt.Fprintf(&b, "### Keys %s\n\n%s\n\n| key | value | default | meaning |\n|---|---|---|---|\n", s.name, s.doc)
 		for _, k := range s.keys {
+			if s == inNamed && !slices.Contains(besideCalls, k.name) {
+				continue // a rate_limit's
+			}
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", k.name, k.values(), k.without(), strings.ReplaceAll(k.doc, "*", `\*`))
 		}
 	}
@@ -91,7 +94,7 @@ func (k *property) without() string {
 	switch {
 	case k.required:
 		absent = "required"
-	case k.form == asTruth:
+	case k.form == asTruth && absent == "":
 		absent = "`false`"
 	case slices.Contains(k.words, absent):
 		absent = "`" + absent + "`"

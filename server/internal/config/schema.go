@@ -66,6 +66,17 @@ func (s *scope) schema() schema {
 		properties["rate_limits"].(schema)["items"] = schema{"allOf": []schema{reference(inLimit.title), counted()}}
 	case inLimit:
 		made["allOf"] = limitRules()
+	case inNamed:
+		none := schema{}
+		for _, k := range s.keys {
+			if !slices.Contains(besideCalls, k.name) {
+				none[k.name] = false
+			}
+		}
+		properties["trial"] = onTrial(properties["trial"].(schema)["description"])
+		made["if"], made["then"], made["else"] = has("algorithm", nil), schema{"allOf": limitRules()}, schema{"properties": none}
+	case inCalls:
+		properties["names"].(schema)["propertyNames"] = schema{"pattern": "^[A-Za-z0-9_.:-]{1,64}$"}
 	case inBudget:
 		made["allOf"] = []schema{reference(inLimit.title), {"required": []string{"algorithm"}}}
 	}

@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"io"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 
@@ -119,5 +121,32 @@ func (r *Reading) Fingerprint() [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// Folders returns the folders in which the files were found, to watch them.
-func (s Source) Folders() []string { return s.find().folders }
+// A State is what the file system says of a source's files, without their contents.
+type State struct {
+	found *loader
+	infos []fs.FileInfo // nil for a file that cannot be read
+}
+
+// State looks at the files and at the links to them.
+func (s Source) State() State {
+	state := State{found: s.find()}
+	for _, f := range state.found.files {
+		info, err := os.Stat(f.real)
+		if err != nil {
+			info = nil
+		}
+		state.infos = append(state.infos, info)
+	}
+	return state
+}
+
+// Same reports whether the files did not change between two states.
+func (s State) Same(other State) bool {
+	return slices.Equal(s.found.files, other.found.files) && slices.Equal(s.found.problems, other.found.problems) &&
+		slices.EqualFunc(s.infos, other.infos, func(a, b fs.FileInfo) bool {
+			if a == nil || b == nil {
+				return a == b
+			}
+			return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
+		})
+}

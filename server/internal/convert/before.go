@@ -13,14 +13,14 @@ func (f *finder) checkSite(s *site) {
 		text := strings.Join(d.words, " ")
 		switch d.name() {
 		case "deny", "auth_basic", "limit_except":
-			f.lose(d.at, "%s: nginx refuses such requests before it asks Weir, so they are not counted in %s", text, s.name)
+			f.lose(d.at, "%s: nginx refuses such requests before it asks Weir, so they are not counted", text)
 		default:
-			f.lose(d.at, "%s is not of nginx itself: if it refuses requests before auth_request does, they are not counted in %s; if it acts on sub-requests, exempt /_weir/", text, s.name)
+			f.lose(d.at, "%s is not of nginx itself: if it refuses requests before auth_request does, they are not counted; if it acts on sub-requests, exempt /_weir/", text)
 		}
 	}
-	if len(s.pagesOf(s.status)) > 0 {
+	if s.status != refusedStatus && len(s.pagesOf(s.status)) > 0 {
 		for _, d := range f.unauthorized(s) {
-			f.lose(d.at, "%s: a 401 in %s gets the error_page of refused requests", strings.Join(d.words, " "), s.name)
+			f.lose(d.at, "%s: its 401 gets the error_page of refused requests", strings.Join(d.words, " "))
 		}
 	}
 	if pages := s.pagesOf(refusedStatus); s.ownPages && s.status != refusedStatus && len(pages) > 0 {

@@ -3,6 +3,7 @@ package convert
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -173,8 +174,8 @@ func TestLost(t *testing.T) {
 		"another module aside":   {zone, "location /a { modsecurity on; } location / { limit_req zone=z; }", ""},
 		"page for 403":           {zone, "limit_req zone=z; error_page 403 /forbidden;", ""},
 		"page for 401":           {zone, "limit_req zone=z; error_page 401 /login;", ":4: error_page 401 /login: Weir's refusals are 401"},
-		"page and 401":           {zone, "limit_req zone=z; error_page 503 /slow; location / { return 401; }", ":4: return 401: a 401 in location / of server without a name gets the error_page"},
-		"page and try_files":     {zone, "limit_req zone=z; error_page 503 /slow; location / { try_files /a =401; }", ":4: try_files /a =401: a 401"},
+		"page and 401":           {zone, "limit_req zone=z; error_page 503 /slow; location / { return 401; }", ":4: return 401: its 401 gets the error_page"},
+		"page and try_files":     {zone, "limit_req zone=z; error_page 503 /slow; location / { try_files /a =401; }", ":4: try_files /a =401: its 401"},
 		"page inside if":         {zone, "location / { limit_req zone=z; if ($host) { error_page 404 /a; } }", ":4: if ($host): the error_page inside it"},
 		"limit inside if":        {zone, "location / { if ($host) { limit_req zone=z; } }", ":4: limit_req zone=z is inside if ($host): nginx allows it"},
 		"limit in limit_except":  {zone, "location / { limit_except GET { limit_req zone=z; } }", ":4: limit_req zone=z is inside limit_except GET"},
@@ -212,6 +213,24 @@ func TestLost(t *testing.T) {
 				t.Errorf("%s\n%v", result.Rules, err)
 			}
 		})
+	}
+}
+
+// TestNames wants a name of its own for each rule, which clients see in RateLimit.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	main := write(t, map[string]string{"nginx.conf": around("limit_req_zone $host zone=z:1m rate=1r/s;",
+		"limit_req zone=z; location /a { limit_req zone=z burst=2; } location /b { limit_req_dry_run on; limit_req zone=z; }")})
+	result, err := NGINX("d", main)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, m := range regexp.MustCompile(`name: (.*)}`).FindAllSubmatch(result.Rules, -1) {
+		names = append(names, string(m[1]))
+	}
+	if diff := cmp.Diff([]string{"z_burst0", "z_burst2", "z_burst0+dry_run"}, names); diff != "" {
+		t.Errorf("%s\n%s", diff, result.Rules)
 	}
 }
 

@@ -21,7 +21,7 @@ var knownNames = strings.Fields(`
 	directio_alignment disable_symlinks early_hints empty_gif error_log error_page etag expires flv geo http if
 	if_modified_since ignore_invalid_headers include index internal js_body_filter js_content js_header_filter js_import
 	js_path js_set js_shared_dict_zone js_var keyval keyval_zone large_client_header_buffers limit_except limit_rate
-	limit_rate_after listen location map max_headers max_ranges merge_slashes min_delete_depth mirror mirror_request_body
+	limit_rate_after listen location map max_headers max_ranges merge_slashes min_delete_depth more_clear_headers more_set_headers mirror mirror_request_body
 	modern_browser modern_browser_value open_log_file_cache override_charset port_in_redirect post_action postpone_gzipping
 	postpone_output random_index read_ahead real_ip_header real_ip_recursive recursive_error_pages
 	reset_timedout_connection return rewrite rewrite_log root satisfy send_lowat send_timeout sendfile sendfile_max_chunk
@@ -31,7 +31,7 @@ var knownNames = strings.Fields(`
 
 // knownPrefixes begin the names of modules' directives.
 var knownPrefixes = strings.Fields(`
-	autoindex brotli charset client_ connection_pool dav_ fastcgi_ geoip geoip2 grpc_ gunzip gzip http2 http3 image_filter
-	js_fetch_ keepalive_ limit_conn limit_req lingering_ log_ map_hash_ memcached_ mp4 msie_ open_file_cache output_buffers
+	autoindex body_filter_by_lua brotli charset client_ connection_pool content_by_lua dav_ fastcgi_ geoip geoip2 grpc_ gunzip gzip header_filter_by_lua http2 http3 image_filter
+	init_by_lua init_worker_by_lua js_fetch_ keepalive_ limit_conn limit_req lingering_ log_ lua_ map_hash_ memcached_ mp4 msie_ open_file_cache output_buffers
 	perl proxy_ quic_ referer_hash_ request_pool resolver scgi_ secure_link server split_clients ssi ssl_ status_zone
 	sub_filter types userid uwsgi_ variables_hash_ vhost_traffic_status xslt_`)

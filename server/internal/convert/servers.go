@@ -61,8 +61,9 @@ const preambleEnd = `#
 const guard = `# The rewrite directives of the server must not act on sub-requests.
 `
 
-const verdicts = `# Weir refuses with 429. Requests pass on any other answer, and without one: Weir may
-# be down, too slow, without its store, or configured otherwise.
+const verdicts = `# Weir refuses with 429. A client can cause 400 and 431 by the bytes that it sends as its
+# key, and must not escape its limit so. Requests pass on any other answer, and without one:
+# Weir may be down, too slow, without its store, or configured otherwise.
 location @weir_refused {
     recursive_error_pages off;
     set $weir_refused 1;
@@ -101,8 +102,8 @@ const upstream = `    proxy_set_header Connection "";
     proxy_send_timeout 1s;
     proxy_read_timeout 1s;
     proxy_intercept_errors on;
-    error_page 429 = @weir_refused;
-    error_page 400 401 402 403 404 405 406 408 409 410 411 412 413 414 415 416 417 421 422 431 500 501 502 503 504 505 = @weir_unlimited;
+    error_page 400 429 431 = @weir_refused;
+    error_page 401 402 403 404 405 406 408 409 410 411 412 413 414 415 416 417 421 422 500 501 502 503 504 505 = @weir_unlimited;
     # A sub-request inherits the rest from the server and http.
     recursive_error_pages off;
     client_max_body_size 0;
@@ -317,16 +318,18 @@ func (f *finder) inPlace(b *bytes.Buffer, q *question, s *site) {
 // refusalPage returns the error_page that answers a refusal, as the site's own for the
 // status of its limits does.
 func (s *site) refusalPage() string {
-	for _, page := range s.pagesOf(s.status) {
-		codes, target, response := page.words[1:len(page.words)-1], page.words[len(page.words)-1], "="+s.status
-		if last := len(codes) - 1; strings.HasPrefix(codes[last], "=") {
-			response = codes[last]
-		} else if strings.Contains(target, "://") {
-			response = "" // a redirect
-		}
-		return strings.Join(strings.Fields("error_page "+refusedStatus+" "+response+" "+quoted(target)), " ") + ";"
+	pages := s.pagesOf(s.status)
+	if len(pages) == 0 {
+		return "error_page " + refusedStatus + " = @weir_refused_" + s.status + ";"
 	}
-	return "error_page " + refusedStatus + " = @weir_refused_" + s.status + ";"
+	words := pages[0].words
+	codes, target, response := words[1:len(words)-1], words[len(words)-1], "="+s.status
+	if last := codes[len(codes)-1]; strings.HasPrefix(last, "=") {
+		response = last
+	} else if strings.Contains(target, "://") {
+		response = "" // a redirect
+	}
+	return strings.Join(strings.Fields("error_page "+refusedStatus+" "+response+" "+quoted(target)), " ") + ";"
 }
 
 func writeWords(all []string) string {

@@ -23,6 +23,7 @@ type site struct {
 	asks, off *directive
 	askedFor  bool // by a block around it, whose auth_request of Weir it inherits
 	release   bool // it keeps its limits in nginx, and turns Weir's auth_request off
+	native    bool // nginx limits it
 	satisfy   *directive
 	// access are the directives that refuse requests before auth_request does, and ownRules
 	// reports whether the site has allow or deny of its own.
@@ -234,8 +235,10 @@ func (f *finder) keep(s *site, around refusal) {
 	}
 	if len(s.uses) > 0 {
 		inherited := s.askedFor
-		switch why := s.unasked(); {
+		switch why := s.obstacle(); {
+		case s.native && !s.own: // as the block around it
 		case why == "":
+			s.native = false
 			f.checkSite(s)
 			s.askedFor = true
 			if s.own || s.level == inServer || s.refusal != around || s.ownPages || s.off != nil || !inherited || f.copies(s.uses) {
@@ -244,17 +247,18 @@ func (f *finder) keep(s *site, around refusal) {
 		default:
 			f.lose(s.at, "%s %s; keep its limit_req in nginx, which counts apart from Weir", s.name, why)
 			s.askedFor = false
-			if inherited {
+			if inherited || !s.own {
 				s.release = true
 				f.sites = append(f.sites, *s)
 			}
+			s.native = true
 		}
 	}
 	f.blocks = append(f.blocks, *s)
 }
 
-// unasked says why a site cannot ask Weir; empty if it can.
-func (s *site) unasked() string {
+// obstacle says why a site cannot ask Weir; empty if it can.
+func (s *site) obstacle() string {
 	switch {
 	case s.asks != nil:
 		return fmt.Sprintf("has the auth_request of %s, and nginx asks only one", s.asks.at)

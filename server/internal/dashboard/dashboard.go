@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"sync/atomic"
 
+	"github.com/weirlimit/weir/internal/logs"
+
 	"github.com/weirlimit/weir/internal/layer/override"
 	"github.com/weirlimit/weir/server/internal/admin"
 	"github.com/weirlimit/weir/server/internal/callers"
@@ -77,6 +79,7 @@ type Dashboard struct {
 	pages    *template.Template
 	sessions sessions
 	streams  atomic.Int64
+	refused  logs.Seldom // logins
 }
 
 // New returns a dashboard. It starts nothing.

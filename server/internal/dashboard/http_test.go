@@ -202,6 +202,37 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 }
 
+// TestStreamsEndWithTheirToken: once the file has another token, streams that it opened end.
+func TestStreamsEndWithTheirToken(t *testing.T) {
+	t.Parallel()
+	var file string
+	s := serveIn(t, t.TempDir(), token, func(o *app.Options) { file = o.Admin.TokenFile })
+	_, cookie := s.login(token)
+	streams := map[string]*bufio.Reader{}
+	for name, value := range map[string]string{"Authorization": "Bearer " + token, "Cookie": cookie} {
+		status, stream := s.watch(name, value)
+		if status != http.StatusOK {
+			t.Fatalf("%s: %d", name, status)
+		}
+		streams[name] = stream
+	}
+	if err := os.WriteFile(file, []byte("another-token-of-some-length\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, stream := range streams {
+		ended := make(chan error, 1)
+		go func() {
+			_, err := io.Copy(io.Discard, stream)
+			ended <- err
+		}()
+		select {
+		case <-ended:
+		case <-time.After(20 * time.Second):
+			t.Errorf("the stream that was opened with %s outlives the token", name)
+		}
+	}
+}
+
 // TestStreamOutlivesDeadlines: those of calls that are answered at once.
 func TestStreamOutlivesDeadlines(t *testing.T) {
 	t.Parallel()

@@ -120,7 +120,9 @@ func (d *Dashboard) login(w http.ResponseWriter, r *http.Request) {
 	shown.Token, shown.Shown = r.PostFormValue("token"), true
 	if _, known := d.Callers.Authenticate(shown); !known {
 		shown.HangUp(w)
-		d.Logger.WarnContext(r.Context(), "a login was refused", "audit", "login", "remote", r.RemoteAddr, "result", "failed")
+		if leftOut, due := d.refused.Due(); due {
+			d.Logger.WarnContext(r.Context(), "a login was refused", "audit", "login", "remote", r.RemoteAddr, "result", "failed", "left_out", leftOut)
+		}
 		d.askToken(w, r, "This token is not valid.")
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/internal/problem"
+	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/traffic"
 )
 
@@ -35,7 +36,7 @@ type stream struct {
 }
 
 // events streams the state as server-sent events until the browser disconnects, is too
-// slow or loses its session.
+// slow or loses its session or its rights.
 func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) {
 	view, err := parseView(r.URL.Query())
 	if err != nil {
@@ -73,20 +74,30 @@ func busy(w http.ResponseWriter, r *http.Request) {
 func (s *stream) run(r *http.Request) {
 	ticker := time.NewTicker(pace)
 	defer ticker.Stop()
-	_, cookieErr := r.Cookie(cookieName)
 	for s.send(r.Context()) == nil {
 		select {
 		case <-r.Context().Done():
 			return
 		case <-ticker.C:
 		}
-		if s.Callers == nil || cookieErr != nil {
-			continue
-		}
-		if _, known := s.Admits(r); !known {
+		if !s.stillAdmits(r) {
 			return
 		}
 	}
+}
+
+// stillAdmits reports whether the sender's token, certificate or session is still valid, and may
+// still read.
+func (d *Dashboard) stillAdmits(r *http.Request) bool {
+	if d.Callers == nil {
+		return true
+	}
+	shown := callers.FromRequest(r)
+	who, known := d.Callers.Recall(shown)
+	if !known && !shown.Shown {
+		who, known = d.Admits(r)
+	}
+	return known && who.Still(callers.AdminRead, callers.AllDomains)
 }
 
 // send sends the state. The error says that the browser did not take it.

@@ -148,8 +148,8 @@ func (s *siege) flood(bodies int) {
 		}
 		conn := connect(s.t, s.addr)
 		sending.Go(func() {
-			if got := s.pour(conn, path, length); got != http.StatusRequestEntityTooLarge {
-				s.t.Errorf("%s, %s: got %d, want 413", path, length, got)
+			if got := s.pour(conn, path, length); got != http.StatusTooManyRequests {
+				s.t.Errorf("%s, %s: got %d, want 429", path, length, got)
 			}
 		})
 	}

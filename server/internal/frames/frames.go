@@ -64,6 +64,10 @@ type Options struct {
 	// MaxMessage is the size of the largest message, in bytes, before it was compressed.
 	// Default: 256 KiB.
 	MaxMessage int
+	// Oversized has replies, by method, to unary calls whose message is larger than
+	// MaxMessage. The message is not read. The calls of other methods fail with
+	// RESOURCE_EXHAUSTED.
+	Oversized map[string][]byte
 	// MaxHeaderList is the size of the largest header list of a call, counted as
 	// RFC 9113 does, in bytes. Default: 16 KiB.
 	MaxHeaderList int

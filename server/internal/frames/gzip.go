@@ -24,6 +24,8 @@ const (
 type Failure struct {
 	Code uint32
 	Text string
+	// Oversized reports whether the message is larger than Options.MaxMessage.
+	Oversized bool
 }
 
 // Error describes the failure.
@@ -42,7 +44,7 @@ type packer struct {
 func (c *Call) inflate(packed []byte) ([]byte, *Failure) {
 	message, err := c.unpack(packed)
 	cost := len(message) / len(packed) / freeGrowth
-	if err != nil {
+	if err != nil && !(err.Oversized && c.replyOversized()) {
 		cost = brokenCost
 	}
 	c.conn.mu.Lock()
@@ -54,7 +56,7 @@ func (c *Call) inflate(packed []byte) ([]byte, *Failure) {
 	return message, err
 }
 
-var errGzip = &Failure{codeInternal, "the message is not what its gzip says"}
+var errGzip = &Failure{Code: codeInternal, Text: "the message is not what its gzip says"}
 
 func (c *Call) unpack(packed []byte) ([]byte, *Failure) {
 	if len(packed) < leastGzip {
@@ -108,5 +110,14 @@ func (c *Call) pack() {
 }
 
 func tooLarge(size, most int64) *Failure {
-	return &Failure{codeResourceExhausted, fmt.Sprintf("a message of %d bytes: at most %d are taken", size, most)}
+	return &Failure{codeResourceExhausted, fmt.Sprintf("a message of %d bytes: at most %d are taken", size, most), true}
+}
+
+// replyOversized answers a call whose message is too large, if Options.Oversized has a reply.
+func (c *Call) replyOversized() bool {
+	reply, ok := c.conn.server.options.Oversized[c.method]
+	if ok {
+		c.Reply(reply)
+	}
+	return ok
 }

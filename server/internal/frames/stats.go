@@ -3,7 +3,8 @@ package frames
 import (
 	"net"
 	"sync/atomic"
-	"time"
+
+	"github.com/weirlimit/weir/internal/logs"
 )
 
 // A Reason says why a connection was closed or a call refused.
@@ -51,8 +52,8 @@ type Stats struct {
 type counts struct {
 	accepted atomic.Int64
 	limited  [reasons]atomic.Int64
-	logged   [reasons]atomic.Int64 // unix seconds
-	calls    atomic.Int64          // of connections that have left
+	logged   [reasons]logs.Seldom
+	calls    atomic.Int64 // of connections that have left
 }
 
 // Stats returns the server's counters.
@@ -82,8 +83,7 @@ func (s *Server) count(r Reason, nc net.Conn, attributes ...any) {
 	if r >= ReasonIdle {
 		return
 	}
-	now := time.Now().Unix()
-	if last := s.counts.logged[r].Load(); last == now || !s.counts.logged[r].CompareAndSwap(last, now) {
+	if _, due := s.counts.logged[r].Due(); !due {
 		return
 	}
 	attributes = append([]any{"listener", "grpc", "reason", r.String()}, attributes...)

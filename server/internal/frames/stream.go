@@ -199,7 +199,14 @@ func (c *conn) take(st *stream, data []byte) error {
 		return nil
 	}
 	if !announced {
-		if failed := c.expect(st); failed != nil {
+		failed := c.expect(st)
+		if failed != nil && failed.Oversized && st.call.replyOversized() {
+			// The client sends all of the message before it reads the answer.
+			st.discard = true
+			st.allow(int64(len(st.body)))
+			return nil
+		}
+		if failed != nil {
 			return c.refuseCall(st, failed.Code, failed.Text)
 		}
 	}
@@ -246,9 +253,9 @@ func (c *conn) expect(st *stream) *Failure {
 }
 
 var (
-	errEncoding   = &Failure{codeInternal, "the message is compressed, and no grpc-encoding says how"}
-	errUnfinished = &Failure{codeInternal, "the call ended before its message did"}
-	errFull       = &Failure{codeResourceExhausted, "requests that are being received use too much memory: retry later"}
+	errEncoding   = &Failure{Code: codeInternal, Text: "the message is compressed, and no grpc-encoding says how"}
+	errUnfinished = &Failure{Code: codeInternal, Text: "the call ended before its message did"}
+	errFull       = &Failure{Code: codeResourceExhausted, Text: "requests that are being received use too much memory: retry later"}
 )
 
 // refuseCall answers a call before its message has come.
@@ -434,7 +441,9 @@ func (c *Call) handle(st *stream) {
 	if st.body[0] != 0 {
 		var failed *Failure
 		if c.message, failed = c.inflate(c.message); failed != nil {
-			c.Fail(failed.Code, failed.Text)
+			if !c.decided { // by the reply to what is too large
+				c.Fail(failed.Code, failed.Text)
+			}
 			return
 		}
 	}

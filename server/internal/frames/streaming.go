@@ -195,7 +195,7 @@ func (s *Stream) Send(message []byte) error {
 // ended is why a call has ended.
 func ended(ctx context.Context) *Failure {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return &Failure{codeDeadlineExceeded, "the deadline has passed"}
+		return &Failure{Code: codeDeadlineExceeded, Text: "the deadline has passed"}
 	}
-	return &Failure{codeCanceled, "the client has left"}
+	return &Failure{Code: codeCanceled, Text: "the client has left"}
 }

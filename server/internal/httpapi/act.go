@@ -3,7 +3,6 @@ package httpapi
 import (
 	"errors"
 	"fmt"
-	"mime"
 	"net/http"
 	"slices"
 	"strconv"
@@ -29,6 +28,11 @@ type pending struct {
 // act answers a POST for one kind of act.
 func (a *api) act(w http.ResponseWriter, r *http.Request, kind weir.Kind) {
 	req, err := a.readAct(w, r, kind)
+	if tooLarge := new(http.MaxBytesError); a.RefuseOversized && kind == acts.KindTake && errors.As(err, &tooLarge) {
+		w.Header()["Cache-Control"] = noStore
+		jsonbody.Write(w, http.StatusTooManyRequests, actAnswer{Limits: []limitAnswer{}})
+		return
+	}
 	if err != nil {
 		a.fail(w, r, err)
 		return
@@ -54,8 +58,8 @@ func (a *api) act(w http.ResponseWriter, r *http.Request, kind weir.Kind) {
 
 // readAct reads the request of a POST, within the bounds and the budget.
 func (a *api) readAct(w http.ResponseWriter, r *http.Request, kind weir.Kind) (*rules.Request, error) {
-	if header := r.Header.Get("Content-Type"); !acceptable(header) {
-		return nil, jsonbody.UnsupportedType(header)
+	if wrong := jsonbody.Unsupported(r.Header, acceptable); wrong != nil {
+		return nil, wrong
 	}
 	body, err := a.Budget.ReadBody(w, r, maxBody)
 	if err != nil {
@@ -66,7 +70,7 @@ func (a *api) readAct(w http.ResponseWriter, r *http.Request, kind weir.Kind) (*
 	switch {
 	case outline.Deep:
 		return nil, problem.Invalid("body", "nested too deeply", "one JSON object")
-	case outline.Descriptors > a.Bounds.MostDescriptors():
+	case outline.Descriptors > a.Bounds.MostDescriptors()+weir.MaxCharges: // limits in the call included
 		return nil, a.Bounds.CheckDescriptors(outline.Descriptors)
 	case outline.Entries > rules.MaxEntries:
 		return nil, rules.TooManyEntries(outline.Largest, outline.Entries)
@@ -77,22 +81,24 @@ func (a *api) readAct(w http.ResponseWriter, r *http.Request, kind weir.Kind) (*
 	return parseAct(body.Text, kind)
 }
 
-// acceptable accepts JSON, no content type, and the form type that curl -d claims.
-func acceptable(contentType string) bool {
-	if contentType == "" || contentType == "application/json" {
+// acceptable accepts JSON, no media type, and what programs claim that were told none: curl -d
+// claims a form, and a browser's fetch plain text.
+func acceptable(mediaType string) bool {
+	switch mediaType {
+	case "", "application/json", "application/x-www-form-urlencoded", "text/plain":
 		return true
 	}
-	mediaType, _, err := mime.ParseMediaType(contentType)
-	return err == nil && (mediaType == "application/json" || strings.HasSuffix(mediaType, "+json") || mediaType == "application/x-www-form-urlencoded")
+	return strings.HasSuffix(mediaType, "+json")
 }
 
 // bodyError describes why a body was not read.
 func (a *api) bodyError(w http.ResponseWriter, err error) error {
-	switch {
+	switch tooLarge := new(http.MaxBytesError); {
+	case errors.As(err, &tooLarge):
+		a.rejected(admission.Message)
+		return err
 	case errors.Is(err, admission.ErrFull):
-		if a.Rejected != nil {
-			a.Rejected(admission.Memory)
-		}
+		a.rejected(admission.Memory)
 		w.Header().Set("Retry-After", "1")
 		return &problem.Document{
 			Status: http.StatusServiceUnavailable, Code: "request_memory",
@@ -104,10 +110,17 @@ func (a *api) bodyError(w http.ResponseWriter, err error) error {
 	return jsonbody.CutShort()
 }
 
+func (a *api) rejected(why admission.Reason) {
+	if a.Rejected != nil {
+		a.Rejected(why)
+	}
+}
+
 // actBody is the body of a POST. Pointers are nil for absent fields.
 type actBody struct {
 	Domain      string            `json:"domain"`
 	Descriptors []descriptorBody  `json:"descriptors"`
+	Limits      []limitBody       `json:"limits"`
 	Cost        *int64            `json:"cost"`
 	Costs       map[string]*int64 `json:"costs"`
 	Record      *bool             `json:"record"`
@@ -115,9 +128,19 @@ type actBody struct {
 	MaxWaitMS   *int64            `json:"max_wait_ms"`
 	ID          string            `json:"id"`
 	HoldMS      *int64            `json:"hold_ms"`
+	Dry         bool              `json:"dry"`
 }
 
-const actFields = "domain, descriptors, cost, costs, record, mode, max_wait_ms, id or hold_ms; in descriptors: entries; in entries: key and value"
+const actFields = "domain, descriptors, limits, cost, costs, record, mode, max_wait_ms, id, hold_ms or dry; in descriptors: entries; in entries: key and value; in limits: key, limit, name, cost and keep"
+
+// limitBody is a limit in the call.
+type limitBody struct {
+	Key   *string `json:"key"`
+	Limit *string `json:"limit"`
+	Name  string  `json:"name"`
+	Cost  *int64  `json:"cost"`
+	Keep  int64   `json:"keep"`
+}
 
 type descriptorBody struct {
 	Entries []entryBody `json:"entries"`
@@ -134,11 +157,8 @@ func parseAct(text []byte, kind weir.Kind) (*rules.Request, error) {
 	if err := jsonbody.Decode(text, &body, actFields); err != nil {
 		return nil, err
 	}
-	if body.Domain == "" {
-		return nil, problem.Invalid("domain", "missing", "the domain of the rules")
-	}
-	if len(body.Descriptors) == 0 {
-		return nil, problem.Invalid("descriptors", "missing", "at least one descriptor")
+	if err := body.checkParts(kind); err != nil {
+		return nil, err
 	}
 	req := &rules.Request{Kind: kind, Domain: body.Domain, ID: body.ID, Descriptors: make([][]rules.Entry, len(body.Descriptors))}
 	for i, d := range body.Descriptors {
@@ -148,7 +168,54 @@ func parseAct(text []byte, kind weir.Kind) (*rules.Request, error) {
 		}
 		req.Descriptors[i] = entries
 	}
+	var err error
+	if req.Calls, err = body.calls(); err != nil {
+		return nil, err
+	}
 	return req, body.setTerms(req)
+}
+
+// callKinds are the kinds of act that are for limits in the call only.
+var callKinds = []weir.Kind{acts.KindReset, acts.KindRecord}
+
+// checkParts checks that a body has what its kind of act is about, and sets the domain of
+// limits in a call without one.
+func (b *actBody) checkParts(kind weir.Kind) error {
+	switch only := slices.Contains(callKinds, kind); {
+	case only && len(b.Descriptors) > 0:
+		return problem.Invalid("descriptors", "given", "none: "+kind.String()+" is for limits")
+	case only && len(b.Limits) == 0:
+		return problem.Invalid("limits", "missing", "at least one limit")
+	case b.Domain == "" && len(b.Limits) > 0:
+		b.Domain = rules.DefaultDomain
+	case b.Domain == "":
+		return problem.Invalid("domain", "missing", "the domain of the rules")
+	case len(b.Descriptors) == 0 && len(b.Limits) == 0:
+		return problem.Invalid("descriptors", "missing", "at least one descriptor or, in limits, one limit")
+	}
+	return nil
+}
+
+// calls returns the limits in the call, without their costs.
+func (b *actBody) calls() ([]rules.Call, error) {
+	if len(b.Limits) == 0 {
+		return nil, nil
+	}
+	calls := make([]rules.Call, len(b.Limits))
+	for i, l := range b.Limits {
+		switch {
+		case l.Key == nil:
+			return nil, invalidLimit(i, "key", "missing", "who or what is limited")
+		case l.Limit == nil:
+			return nil, invalidLimit(i, "limit", "missing", `a limit such as "100/min"`)
+		}
+		calls[i] = rules.Call{Key: *l.Key, Limit: *l.Limit, Name: l.Name, Keep: l.Keep}
+	}
+	return calls, nil
+}
+
+func invalidLimit(i int, field, value, want string) error {
+	return &weir.InvalidError{List: "limits", Index: i, Field: field, Value: value, Want: want}
 }
 
 // parseEntries parses the entries of the i-th descriptor. Absent keys and values are
@@ -181,9 +248,16 @@ func (b *actBody) setTerms(req *rules.Request) error {
 	if err := b.setCost(req); err != nil {
 		return err
 	}
+	if err := b.setCallCosts(req); err != nil {
+		return err
+	}
 	if err := b.setMode(req); err != nil {
 		return err
 	}
+	if len(req.Descriptors) == 0 {
+		req.Cost = 0 // each limit has its own
+	}
+	req.Dry = b.Dry
 	var err error
 	req.Hold, err = parseMillis("hold_ms", b.HoldMS, 0)
 	return err
@@ -196,11 +270,12 @@ func (b *actBody) checkGiven(kind weir.Kind) error {
 		given bool
 		kinds []weir.Kind
 	}{
-		{"cost", b.Cost != nil, []weir.Kind{acts.KindTake, acts.KindRefund, acts.KindSettle}},
+		{"cost", b.Cost != nil, []weir.Kind{acts.KindTake, acts.KindRefund, acts.KindSettle, acts.KindRecord}},
 		{"costs", b.Costs != nil, []weir.Kind{acts.KindTake, acts.KindSettle}},
 		{"record", b.Record != nil, []weir.Kind{acts.KindSettle}},
 		{"mode", b.Mode != nil, []weir.Kind{acts.KindTake}},
 		{"max_wait_ms", b.MaxWaitMS != nil, []weir.Kind{acts.KindTake}},
+		{"dry", b.Dry, []weir.Kind{acts.KindTake}},
 		{"hold_ms", b.HoldMS != nil, []weir.Kind{acts.KindTake, acts.KindRenew}},
 	} {
 		if f.given && !slices.Contains(f.kinds, kind) {
@@ -208,8 +283,13 @@ func (b *actBody) checkGiven(kind weir.Kind) error {
 		}
 	}
 	switch record := b.Record != nil && *b.Record; {
+	case record && len(b.Limits) > 0:
+		return problem.Invalid("record", "true", "none beside limits: POST /v1/record records them")
 	case record && b.ID != "":
 		return problem.Invalid("id", strconv.Quote(b.ID), `none beside "record":true, which charges without a take`)
+	case slices.Contains(callKinds, kind) && b.ID != "":
+		return problem.Invalid("id", strconv.Quote(b.ID), "none: "+kind.String()+" has none")
+	case slices.Contains(callKinds, kind), kind == acts.KindRefund && len(b.Descriptors) == 0:
 	case kind != acts.KindTake && b.ID == "" && !record:
 		return problem.Invalid("id", "missing", "the id of the take to "+kind.String())
 	}
@@ -224,16 +304,21 @@ func (b *actBody) setCost(req *rules.Request) error {
 		req.Cost = 1
 	case acts.KindRefund:
 		least = 1
-	case acts.KindRelease, acts.KindRenew:
+	case acts.KindRelease, acts.KindRenew, acts.KindReset:
 		return nil
 	}
 	switch {
+	case b.Costs != nil && len(b.Descriptors) == 0:
+		return problem.Invalid("costs", "given", "none beside limits alone, which have a cost each")
 	case b.Costs != nil && b.Cost != nil:
 		return problem.Invalid("costs", "given", "none beside cost")
 	case b.Costs != nil && b.Mode != nil && *b.Mode == "up_to":
 		return problem.Invalid("mode", `"up_to"`, "all or reserve beside costs")
 	case b.Costs != nil:
 		return b.setCosts(req)
+	}
+	if b.Cost == nil && len(b.Descriptors) == 0 {
+		return nil
 	}
 	if b.Cost == nil && req.Kind != acts.KindTake {
 		return problem.Invalid("cost", "missing", fmt.Sprintf("%d … %d", least, weir.MaxCost))
@@ -243,6 +328,36 @@ func (b *actBody) setCost(req *rules.Request) error {
 	}
 	if req.Cost < least || req.Cost > weir.MaxCost {
 		return problem.Invalid("cost", strconv.FormatInt(req.Cost, 10), fmt.Sprintf("%d … %d", least, weir.MaxCost))
+	}
+	return nil
+}
+
+// setCallCosts sets the costs of the limits in the call: their own or, without one, the body's.
+func (b *actBody) setCallCosts(req *rules.Request) error {
+	least := int64(0)
+	if req.Kind == acts.KindRefund {
+		least = 1
+	}
+	costs := !slices.Contains([]weir.Kind{acts.KindRelease, acts.KindRenew, acts.KindReset}, req.Kind)
+	for i := range req.Calls {
+		c, own := &req.Calls[i], b.Limits[i].Cost
+		switch {
+		case own != nil && !costs:
+			return invalidLimit(i, "cost", strconv.FormatInt(*own, 10), "none: "+req.Kind.String()+" has none")
+		case own != nil && b.Mode != nil && *b.Mode == "up_to":
+			return invalidLimit(i, "cost", strconv.FormatInt(*own, 10), `none beside "mode":"up_to": all limits are charged alike`)
+		case own != nil:
+			c.Cost = *own
+		case b.Cost != nil:
+			c.Cost = *b.Cost
+		case req.Kind == acts.KindTake:
+			c.Cost = 1
+		case costs:
+			return invalidLimit(i, "cost", "missing", fmt.Sprintf("%d … %d", least, weir.MaxCost))
+		}
+		if c.Cost < least {
+			return invalidLimit(i, "cost", strconv.FormatInt(c.Cost, 10), fmt.Sprintf("%d … %d", least, weir.MaxCost))
+		}
 	}
 	return nil
 }
@@ -277,8 +392,14 @@ func (b *actBody) setMode(req *rules.Request) error {
 		req.MaxWait, err = parseMillis("max_wait_ms", b.MaxWaitMS, 1)
 		return err
 	case "up_to":
+		if len(req.Descriptors) == 0 {
+			req.Cost = req.Calls[0].Cost
+		}
 		if req.Cost > 0 {
 			req.Cost, req.UpTo = 1, req.Cost
+			for i := range req.Calls {
+				req.Calls[i].Cost = 1
+			}
 		}
 	case "all":
 	default:

@@ -20,10 +20,15 @@ func TestEveryKindAnswersAlike(t *testing.T) {
 	ended := handler(t, Options{Taker: answering{err: weir.ErrReleased}})
 	for kind, rest := range map[string]string{
 		"take": `,"id":"a"`, "refund": `,"id":"a","cost":1`, "settle": `,"id":"a","cost":1`, "release": `,"id":"a"`, "renew": `,"id":"a"`,
+		"record": `,"cost":1`, "reset": ``,
 	} {
 		body := takeOf(rest, "user=1")
+		if !strings.Contains(rest, `"id"`) {
+			body = `{"limits":[{"key":"k","limit":"1/s"}]` + rest + "}"
+		} else {
+			wantStatus(t, post(ended, kind, body), http.StatusConflict)
+		}
 		wantStatus(t, post(failing, kind, body), http.StatusServiceUnavailable)
-		wantStatus(t, post(ended, kind, body), http.StatusConflict)
 		wantStatus(t, post(failing, kind, body+strings.Repeat(" ", maxBody)), http.StatusRequestEntityTooLarge)
 		r := httptest.NewRequest(http.MethodPost, "/v1/"+kind, strings.NewReader(body))
 		r.Header.Set("Content-Type", "application/xml")

@@ -12,6 +12,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/clientip"
 	"github.com/weirlimit/weir/internal/problem"
+	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -31,7 +32,17 @@ func (a *api) auth(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, err)
 		return
 	}
-	if err := a.decide(r, q.toRequest(), v); err != nil {
+	req := q.toRequest()
+	if len(req.Descriptors) == 0 { // all are left out
+		if err := callers.MayAsk(r.Context(), req); err != nil {
+			a.fail(w, r, err)
+			return
+		}
+		w.Header()["Cache-Control"] = noStore
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	if err := a.decide(r, req, v); err != nil {
 		a.fail(w, r, err)
 		return
 	}
@@ -52,6 +63,8 @@ type query struct {
 	domain  string
 	entries []rules.Entry // of the last descriptor
 	before  [][]rules.Entry
+	absent  bool // a header that the last descriptor needs
+	left    bool // some descriptor is left out
 	cost    int64
 	id      string
 	deny    int // the status of a refusal
@@ -71,7 +84,7 @@ type query struct {
 // must not override what the proxy put there. The error is a [*weir.InvalidError].
 func (q *query) parse(r *http.Request, s clientip.Strategy) error {
 	q.cost, q.deny, q.clientIP = 1, http.StatusTooManyRequests, s
-	q.entries, q.given = q.fewEntries[:0], q.fewGiven[:0]
+	q.entries, q.before, q.given = q.fewEntries[:0], q.descriptor[:0], q.fewGiven[:0]
 	for part := range strings.SplitSeq(r.URL.RawQuery, "&") {
 		if part == "" {
 			continue
@@ -83,31 +96,34 @@ func (q *query) parse(r *http.Request, s clientip.Strategy) error {
 	if q.domain == "" {
 		return problem.Invalid("domain", "missing", "the domain of the rules")
 	}
-	if len(q.entries) == 0 && len(q.before) == 0 {
-		return problem.Invalid("query", "without entries", "key=value, from=KEY=HEADER or entry=KEY=VALUE")
+	q.end()
+	if len(q.before) == 0 && !q.left {
+		return problem.Invalid("query", "without entries", "key=value, from=KEY=HEADER, optional=KEY=HEADER or entry=KEY=VALUE")
 	}
 	return nil
 }
 
 // toRequest returns the request of the query. It never reserves: a proxy cannot wait.
 func (q *query) toRequest() *rules.Request {
-	q.descriptor[0] = q.entries
-	descriptors := q.descriptor[:]
-	if len(q.before) > 0 {
-		if descriptors = q.before; len(q.entries) > 0 {
-			descriptors = append(descriptors, q.entries)
-		}
-	}
-	q.request = rules.Request{Domain: q.domain, Descriptors: descriptors, Cost: q.cost, ID: q.id, Immediate: true}
+	q.request = rules.Request{Domain: q.domain, Descriptors: q.before, Cost: q.cost, ID: q.id, Immediate: true}
 	return &q.request
+}
+
+// end ends a descriptor, if it has entries, and leaves it out if it lacks a header.
+func (q *query) end() {
+	switch {
+	case q.absent:
+		q.left = true
+	case len(q.entries) > 0:
+		q.before = append(q.before, q.entries)
+	}
+	q.entries, q.absent = nil, false
 }
 
 func (q *query) parameter(r *http.Request, part string) error {
 	rawName, raw, found := strings.Cut(part, "=")
 	if rawName == "and" && !found {
-		if len(q.entries) > 0 {
-			q.before, q.entries = append(q.before, q.entries), nil
-		}
+		q.end()
 		return nil
 	}
 	if !found {
@@ -118,7 +134,7 @@ func (q *query) parameter(r *http.Request, part string) error {
 		return err
 	}
 	switch name {
-	case "from":
+	case "from", "optional":
 		key, source, err := cutPair(name, raw, "KEY=HEADER")
 		if err != nil {
 			return err
@@ -127,6 +143,7 @@ func (q *query) parameter(r *http.Request, part string) error {
 		if err != nil {
 			return err
 		}
+		q.absent = q.absent || name == "optional" && value == ""
 		return q.add(key, value)
 	case "entry":
 		key, value, err := cutPair(name, raw, "KEY=VALUE")

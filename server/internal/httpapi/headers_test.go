@@ -29,6 +29,7 @@ func TestWriteHeaders(t *testing.T) {
 	granted := weir.Decision{Outcome: weir.Granted, Granted: 1, Remaining: 9, ResetAfter: 5900 * time.Millisecond}
 	refused := weir.Decision{Outcome: weir.Refused, Remaining: 0, RetryAfter: 2100 * time.Millisecond, ResetAfter: time.Minute}
 	never := weir.Decision{Outcome: weir.Refused, Remaining: 10, RetryAfter: weir.Never}
+	neverFits := weir.Decision{Outcome: weir.Refused, Remaining: 4, RetryAfter: weir.Never, ResetAfter: time.Minute}
 	soon := weir.Decision{Outcome: weir.Refused, RetryAfter: time.Microsecond, ResetAfter: time.Second}
 	for name, test := range map[string]struct {
 		style    ratelimitheader.Style
@@ -45,7 +46,17 @@ func TestWriteHeaders(t *testing.T) {
 		}},
 		"draft-11, never": {ratelimitheader.Draft11, never, map[string]string{
 			"Ratelimit-Policy": `"m";q=10;w=60`, "Ratelimit": `"m";r=10`,
-			"X-Ratelimit-Limit": "10", "X-Ratelimit-Remaining": "10", "X-Ratelimit-Reset": "0",
+			"X-Ratelimit-Limit": "10", "X-Ratelimit-Remaining": "10", "X-Ratelimit-Reset": "2147483647",
+		}},
+		"draft-11, never while used": {ratelimitheader.Draft11, neverFits, map[string]string{
+			"Ratelimit-Policy": `"m";q=10;w=60`, "Ratelimit": `"m";r=4`,
+			"X-Ratelimit-Limit": "10", "X-Ratelimit-Remaining": "4", "X-Ratelimit-Reset": "2147483647",
+		}},
+		"draft-03, never": {ratelimitheader.Draft03, never, map[string]string{
+			"Ratelimit-Limit": "10", "Ratelimit-Remaining": "10", "Ratelimit-Reset": "2147483647",
+		}},
+		"x-ratelimit-epoch, never": {ratelimitheader.XRateLimitEpoch, at(never, 1_700_000_000_000_000), map[string]string{
+			"X-Ratelimit-Limit": "10", "X-Ratelimit-Remaining": "10", "X-Ratelimit-Reset": "3847483647",
 		}},
 		"x-ratelimit, at once": {ratelimitheader.XRateLimit, soon, map[string]string{
 			"X-Ratelimit-Limit": "10", "X-Ratelimit-Remaining": "0", "X-Ratelimit-Reset": "1", "Retry-After": "1",

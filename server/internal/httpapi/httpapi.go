@@ -1,6 +1,6 @@
 // Package httpapi answers over HTTP: GET /v1/auth for the sub-requests of proxies, POST
 // /v1/take for programs, /v1/refund, /v1/settle, /v1/release and /v1/renew for what they
-// took, and /healthz and /readyz for probes. It turns a call into a [rules.Request],
+// took, /v1/reset and /v1/record for limits in the call, and /healthz and /readyz for probes. It turns a call into a [rules.Request],
 // takes its plan, and turns the decisions into a status, headers and a body. All limits
 // and policies come from the rules.
 package httpapi
@@ -62,8 +62,11 @@ type Options struct {
 	// Budget bounds the memory of bodies that are being read and decoded. Nil: no
 	// bound.
 	Budget *admission.Budget
+	// RefuseOversized refuses takes whose body is too large to be read, as if they were
+	// over a limit. Otherwise they get status 413.
+	RefuseOversized bool
 	// Rejected, if not nil, is called for each request that found no room in the
-	// budget.
+	// budget or is too large.
 	Rejected func(admission.Reason)
 	// Unmatched, if not nil, is called for each request that no rule applies to, and
 	// reports whether to refuse it. Nil: it is allowed.
@@ -91,7 +94,9 @@ func New(o Options) http.Handler {
 		DescriptionJSON: {http.MethodGet, describe("application/json", Description)},
 		DescriptionYAML: {http.MethodGet, describe("application/yaml", func() []byte { return description })},
 	}
-	for _, kind := range []weir.Kind{acts.KindTake, acts.KindRefund, acts.KindSettle, acts.KindRelease, acts.KindRenew} {
+	for _, kind := range []weir.Kind{
+		acts.KindTake, acts.KindRefund, acts.KindSettle, acts.KindRelease, acts.KindRenew, acts.KindReset, acts.KindRecord,
+	} {
 		paths["/v1/"+kind.String()] = route{http.MethodPost, func(w http.ResponseWriter, r *http.Request) { a.act(w, r, kind) }}
 	}
 	return paths
@@ -144,15 +149,18 @@ func (a *api) decide(r *http.Request, req *rules.Request, v *verdict) error {
 	if err != nil {
 		return rename(err, req)
 	}
+	if plan.Unmatched != "" && a.Unmatched != nil && a.Unmatched(req, plan.Unmatched) && req.Kind == acts.KindTake {
+		plan.Acts, plan.Applied, plan.Shared = nil, nil, nil // nothing is charged
+		v.read(req, plan)
+		v.allowed, v.granted = false, 0
+		return nil
+	}
 	// The decision does not depend on the client's connection: a charge whose client hangs up
 	// must not stay half known.
 	if err := plan.Take(a.ends.Context(r.Context()), a.Taker); err != nil {
 		return err
 	}
 	v.read(req, plan)
-	if plan.Unmatched != "" && a.Unmatched != nil && a.Unmatched(req, plan.Unmatched) && req.Kind == acts.KindTake {
-		v.allowed, v.granted = false, 0
-	}
 	return nil
 }
 

@@ -65,7 +65,7 @@ func TestParseQuery(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(test.entries, q.entries); diff != "" {
+			if diff := cmp.Diff([][]rules.Entry{test.entries}, q.before); diff != "" {
 				t.Errorf("entries (-want +got):\n%s", diff)
 			}
 			if q.domain != "d" || q.cost != test.cost || q.deny != test.deny {
@@ -147,8 +147,15 @@ func TestSeveralDescriptors(t *testing.T) {
 		"domain=d&a=1&and&a=2":       {{{Key: "a", Value: "1"}}, {{Key: "a", Value: "2"}}},
 		"and&domain=d&a=1&b=2&and&&": {{{Key: "a", Value: "1"}, {Key: "b", Value: "2"}}},
 		"domain=d&and=1":             {{{Key: "and", Value: "1"}}},
+		"domain=d&optional=user=X-User&and&optional=user=X-None&a=1&and&b=2": {{{Key: "user", Value: "alice"}}, {{Key: "b", Value: "2"}}},
+		"domain=d&a=1&optional=user=X-None&and&b=2":                          {{{Key: "b", Value: "2"}}},
+		"domain=d&a=1&optional=user=X-Empty":                                 {},
+		"domain=d&optional=ip=client_ip":                                     {{{Key: "ip", Value: "192.0.2.7"}}},
+		"domain=d&entry=optional=1":                                          {{{Key: "optional", Value: "1"}}},
 	} {
-		q, err := parseQuery(subRequest(query))
+		r := subRequest(query)
+		r.Header.Set("X-Empty", "")
+		q, err := parseQuery(r)
 		if err != nil {
 			t.Errorf("%s: %v", query, err)
 			continue
@@ -165,6 +172,10 @@ func TestSeveralDescriptors(t *testing.T) {
 		wantStatus(t, auth(h, "domain=shop&user=alice"), http.StatusNoContent)
 	}
 	wantStatus(t, auth(h, "domain=shop&user=bob&and&user=alice"), http.StatusTooManyRequests)
+	for range 20 { // no header, no descriptor: nobody shares a budget of no name
+		wantStatus(t, auth(h, "domain=shop&optional=user=X-None"), http.StatusNoContent)
+		wantStatus(t, auth(h, "domain=shop&user=alice&and&optional=user=X-None"), http.StatusTooManyRequests)
+	}
 	for range 5 {
 		wantStatus(t, auth(h, "domain=shop&user=bob"), http.StatusNoContent)
 	}

@@ -118,12 +118,15 @@ func TestTakeTransport(t *testing.T) {
 		"no content type":      {"POST", "", good, 200, ""},
 		"json with parameters": {"POST", "application/json; charset=utf-8", good, 200, ""},
 		"a json of its own":    {"POST", "application/vnd.shop+json", good, 200, ""},
+		"plain text":           {"POST", "text/plain;charset=UTF-8", good, 200, ""},
+		"JSON that curl sends": {"POST", "application/x-www-form-urlencoded", good, 200, ""},
+		"another charset":      {"POST", "application/json; charset=iso-8859-1", good, 415, "content-type"},
 		"another type":         {"POST", "text/xml", good, 415, "content-type"},
+		"a form with files":    {"POST", "multipart/form-data; boundary=x", good, 415, "content-type"},
 		"a form":               {"POST", "application/x-www-form-urlencoded", "domain=shop", 400, "body"},
 		"nonsense":             {"POST", ";", good, 415, "content-type"},
 		"too large":            {"POST", "", `{"domain":"` + strings.Repeat("x", maxBody) + `"}`, 413, "body"},
 		"a wait without end":   {"POST", "", takeOf(`,"mode":"reserve"`, "user=1"), 400, "max_wait_ms"},
-		"a value too long":     {"POST", "", takeOf(``, "user="+strings.Repeat("x", 16<<10+1)), 400, "descriptors[0].entries[0].value"},
 		"a GET":                {"GET", "", "", 405, ""},
 		"a PUT":                {"PUT", "", good, 405, ""},
 	} {
@@ -144,6 +147,25 @@ func TestTakeTransport(t *testing.T) {
 				t.Errorf("got %+v, want field %s", p, test.field)
 			}
 		})
+	}
+}
+
+// TestEncodedBodies: a body that is declared as encoded is not read as if it were plain.
+func TestEncodedBodies(t *testing.T) {
+	t.Parallel()
+	h := handler(t, Options{Taker: frozen()})
+	for coding, want := range map[string]int{"gzip": 415, "identity": 200, "identity, br": 415, "x": 415} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodPost, "/v1/take", strings.NewReader(takeOf(``, "user=1")))
+		r.Header.Set("Content-Encoding", coding)
+		h.ServeHTTP(w, r)
+		wantStatus(t, w, want)
+		if want != http.StatusUnsupportedMediaType {
+			continue
+		}
+		if p := decode[problem.Document](t, w); p.Field != "content-encoding" {
+			t.Errorf("%s: %+v", coding, p)
+		}
 	}
 }
 

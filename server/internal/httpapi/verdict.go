@@ -97,6 +97,9 @@ func (v *verdict) read(req *rules.Request, plan *rules.Plan) {
 // least returns how many units all enforced limits granted; of several costs the requests. Slots are not units; they
 // count only where no limit counts units.
 func (v *verdict) least() int64 {
+	if v.request.Dry {
+		return 0
+	}
 	if v.request.Costs != nil {
 		if n, given := v.request.Costs[config.MeterRequests]; given {
 			return n
@@ -118,6 +121,9 @@ func (v *verdict) least() int64 {
 		return units
 	case slots < math.MaxInt64 && v.request.Kind != acts.KindTake && v.request.Kind != acts.KindSettle:
 		return slots
+	}
+	if len(v.request.Calls) > 0 {
+		return max(v.request.Calls[0].Cost, v.request.UpTo)
 	}
 	return max(v.request.Cost, v.request.UpTo)
 }
@@ -254,7 +260,7 @@ func (v *verdict) answer() *actAnswer {
 		a, d := v.limits[i].applied, &v.limits[i].decision
 		answer.Limits[i] = limitAnswer{
 			Name:         a.Limit.Name,
-			Key:          keysOf(v.request.Descriptors[a.Descriptor]),
+			Key:          v.keyOf(a),
 			Algorithm:    a.Limit.Algorithm.String(),
 			Limit:        a.Limit.Count,
 			Granted:      d.Granted,
@@ -274,6 +280,14 @@ func (v *verdict) answer() *actAnswer {
 		}
 	}
 	return answer
+}
+
+// keyOf names what the limit was for.
+func (v *verdict) keyOf(a *rules.Applied) string {
+	if a.Call != nil {
+		return a.Call.Key
+	}
+	return keysOf(v.request.Descriptors[a.Descriptor])
 }
 
 // keysOf names a descriptor by the keys of its entries; the caller knows the values.

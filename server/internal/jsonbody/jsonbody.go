@@ -8,9 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"reflect"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -19,8 +19,9 @@ import (
 	"github.com/weirlimit/weir/internal/problem"
 )
 
-// Decode decodes one JSON object. It accepts nothing but UTF-8, known fields and the
-// right types: a request that is misread would be charged to somebody else's budget.
+// Decode decodes one JSON object. It accepts nothing but UTF-8, known fields, each by its exact
+// name and once, and the right types: a request that is misread would be charged to somebody
+// else's budget.
 // The error is a [*weir.InvalidError] that names the field; fields lists the known ones.
 func Decode(text []byte, into any, fields string) error {
 	// The decoder would replace what is not UTF-8, and make one key of two.
@@ -28,26 +29,25 @@ func Decode(text []byte, into any, fields string) error {
 		return problem.Invalid("body", "not UTF-8", "a JSON object")
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(into); err != nil {
-		return decodeError(err, fields)
+		return decodeError(err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return problem.Invalid("body", "followed by more", "one JSON object")
+	}
+	if wrong := checkNames(text, reflect.TypeOf(into)); wrong != nil {
+		if wrong.problem == repeated {
+			fields = "each field once"
+		}
+		return problem.Invalid(wrong.path, wrong.problem, fields)
 	}
 	return nil
 }
 
 // decodeError names the field that an error of the decoder is about.
-func decodeError(err error, fields string) error {
+func decodeError(err error) error {
 	if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) && wrong.Field != "" {
 		return problem.Invalid(wrong.Field, wrong.Value, describe(wrong.Type))
-	}
-	// Only the decoder's message names an unknown field.
-	if name, found := strings.CutPrefix(err.Error(), "json: unknown field "); found {
-		if field, unquoteErr := strconv.Unquote(name); unquoteErr == nil {
-			return problem.Invalid(field, "unknown", fields)
-		}
 	}
 	return problem.Invalid("body", "malformed ("+err.Error()+")", "one JSON object")
 }
@@ -65,16 +65,35 @@ func describe(t reflect.Type) string {
 	}
 }
 
-// CutShort is the error of a body whose connection ended first.
-func CutShort() error { return problem.Invalid("body", "cut short", "a whole JSON object") }
+// Unsupported returns the problem of a request whose body is compressed, or declared in a charset
+// other than UTF-8 or as a media type that is not accepted, which is empty for none; nil for
+// others.
+func Unsupported(h http.Header, accepted func(mediaType string) bool) *problem.Document {
+	if coding := strings.Join(h.Values("Content-Encoding"), ", "); coding != "" && !strings.EqualFold(coding, "identity") {
+		return unsupported("content-encoding", coding, "none")
+	}
+	contentType := h.Get("Content-Type")
+	mediaType, params, err := "", map[string]string(nil), error(nil)
+	if contentType == "application/json" { // nearly always
+		mediaType = contentType
+	} else if contentType != "" {
+		mediaType, params, err = mime.ParseMediaType(contentType)
+	}
+	if charset := params["charset"]; err != nil || charset != "" && !strings.EqualFold(charset, "utf-8") || !accepted(mediaType) {
+		return unsupported("content-type", contentType, "application/json")
+	}
+	return nil
+}
 
-// UnsupportedType is the problem of a request with another content type.
-func UnsupportedType(contentType string) *problem.Document {
+func unsupported(header, value, want string) *problem.Document {
 	return &problem.Document{
-		Status: http.StatusUnsupportedMediaType, Field: "content-type",
-		Detail: fmt.Sprintf("content-type is %q: want application/json", contentType),
+		Status: http.StatusUnsupportedMediaType, Field: header,
+		Detail: fmt.Sprintf("%s is %q: want %s", header, problem.Shorten(value), want),
 	}
 }
+
+// CutShort is the error of a body whose connection ended first.
+func CutShort() error { return problem.Invalid("body", "cut short", "a whole JSON object") }
 
 // Millis returns d in milliseconds, rounded up, or -1 for [weir.Never], as answers have it.
 func Millis(d time.Duration) int64 {

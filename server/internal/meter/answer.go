@@ -21,7 +21,12 @@ func (p *Proxy) answered(answer *http.Response) error {
 	if x.own == nil || answer.StatusCode < http.StatusOK {
 		return nil
 	}
-	if answer.StatusCode >= http.StatusBadRequest {
+	switch status := answer.StatusCode; {
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+		// The provider does not know the caller, who must not use up what others share.
+		x.own.drop()
+		return nil
+	case status >= http.StatusBadRequest:
 		x.own.refund()
 		return nil
 	}
@@ -48,10 +53,12 @@ func (p *Proxy) answered(answer *http.Response) error {
 }
 
 // A meterer reads an answer. Feed takes what came and appends what goes on to the client.
-// End returns what was used; reason says why it does not report all, and is empty if it does.
+// State says whether it ended in order, and whether the provider broke it off. End returns what
+// was used; reason says why it does not report all, and is empty if it does.
 type meterer interface {
 	feed(to, came []byte) []byte
 	rest(to []byte) []byte
+	state() (ended, broke bool)
 	end() (u usage, reason string)
 }
 
@@ -60,6 +67,7 @@ type opaque struct{}
 
 func (*opaque) feed(to, came []byte) []byte { return append(to, came...) }
 func (*opaque) rest(to []byte) []byte       { return to }
+func (*opaque) state() (ended, broke bool)  { return false, false }
 func (*opaque) end() (usage, string)        { return usage{}, UsageEncoded }
 
 // A reading is the body of an answer. It is settled when its end is read or it is closed.
@@ -135,6 +143,8 @@ func (r *reading) settle(why string) {
 		r.p.Observer.Stream(r.x.own.key, r.x.own.model, -1)
 	}
 	u, reason := r.meter.end()
+	ended, broke := r.meter.state()
+	u.cut = r.stream && (broke || why != "" && !ended)
 	if r.x.endpoint == countTokens {
 		u, reason = usage{hasInput: true, hasOutput: true}, ""
 	}
@@ -147,11 +157,36 @@ func (r *reading) settle(why string) {
 	r.x.own.settle(u, false)
 }
 
-// Close settles the request if its answer was not read to the end: the client left.
+// Close settles the request. If its answer was not read to the end, the client left, and the
+// rest of the answer is read without it.
 func (r *reading) Close() error {
+	if !r.closed && r.err == nil {
+		r.p.left(r.x)
+		r.readOn()
+	}
 	err := r.from.Close()
 	r.settle(UsageClientLeft)
 	return err
+}
+
+// maxReadOn is how many bytes of one answer are read after its client has left.
+const maxReadOn = 4 << 20
+
+// readOn reads the rest of the answer for its usage, until the exchange is cancelled.
+func (r *reading) readOn() {
+	buffer := buffers{}.Get()
+	defer buffers{}.Put(buffer)
+	for left := maxReadOn; left > 0; {
+		n, err := r.from.Read(buffer)
+		left -= n
+		r.ready = r.meter.feed(r.ready[:0], buffer[:n])
+		if errors.Is(err, io.EOF) {
+			r.settle("")
+		}
+		if err != nil {
+			return
+		}
+	}
 }
 
 // event is a refusal as the last event of a stream.

@@ -1,6 +1,8 @@
 package meter
 
 import (
+	"fmt"
+
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -66,8 +68,13 @@ func mannerOf(plan *rules.Plan) manner {
 
 // An estimate is what a request is held to cost.
 type estimate struct {
-	body  []byte // to forward
+	body  pieces // to forward
+	plain pieces // the same without stream_options of Weir; nil if it added none
 	costs map[string]int64
+	// most is the output of an answer that ends without a report.
+	most int64
+	// hidden says that output is made that nobody sees before the end.
+	hidden bool
 	// least is the part of the costs that was stated; nil if nothing was guessed.
 	least map[string]int64
 	price *config.Model
@@ -75,20 +82,25 @@ type estimate struct {
 
 // estimateOf estimates a request. The error is a [*refusal].
 func estimateOf(r *request, m manner, table []config.Model) (*estimate, error) {
-	e := &estimate{body: r.body, price: price(table, r.model)}
-	output, err := e.output(r, m)
+	e := &estimate{price: price(table, r.model)}
+	e.hidden = !r.stream || e.price != nil && e.price.Reasoning
+	var edits []edit
+	output, bound, err := e.output(r, m)
 	if err != nil {
 		return nil, err
 	}
+	if bound != nil {
+		edits = append(edits, *bound)
+	}
+	e.body, e.most = r.edited(edits...), e.bound(r, output)
 	if r.stream && r.endpoint.reportsOnDemand() && !r.asked {
-		e.body = r.withUsage(e.body)
+		e.plain, e.body = e.body, r.edited(append(edits, r.reporting())...)
 	}
 	var input int64
 	switch {
 	case r.endpoint == countTokens:
-		output = 0
 	case m.strict:
-		input = min(maxTokens, int64(len(e.body))+overhead)
+		input = min(maxTokens, e.body.size()+overhead)
 	default:
 		input = min(maxTokens, ceil(int64(len(r.body)-r.parts.bytes), bytesPerToken)+mediaTokens*int64(r.parts.media))
 	}
@@ -110,32 +122,49 @@ func estimateOf(r *request, m manner, table []config.Model) (*estimate, error) {
 	return e, nil
 }
 
-// output returns the output that the request is held for. A strict estimate adds a bound to
-// a request that has none.
-func (e *estimate) output(r *request, m manner) (int64, error) {
-	field := r.endpoint.bound()
+// output returns the output that the request is held for. A strict estimate bounds a request
+// that has no bound.
+func (e *estimate) output(r *request, m manner) (int64, *edit, error) {
+	answers := times(r.answers, r.prompts)
+	own := r.endpoint.bounds()
 	switch {
-	case field == "":
-		return 0, nil
-	case !m.strict && r.bounded:
-		return times(r.answers, min(r.bound, m.guess)), nil
-	case !m.strict:
-		return times(r.answers, m.guess), nil
-	case r.parts.media > 0:
-		return 0, unbounded("a part that is not text has no bound")
-	case r.remote:
-		return 0, unbounded("input that is stored at the provider has no bound")
+	case r.endpoint == countTokens:
+		return 0, nil, nil
+	case m.strict && r.parts.unbounded != "":
+		return 0, nil, unbounded(r.parts.unbounded)
+	case len(own) == 0:
+		return 0, nil, nil
+	case m.strict && r.zero != "":
+		return 0, nil, unbounded(fmt.Sprintf("%q: 0 is no bound", r.zero))
+	case m.strict && r.bounded:
+		return times(answers, r.bound), nil, nil
+	case m.strict && (e.price == nil || e.price.MaxOutput == 0):
+		return 0, nil, unbounded(fmt.Sprintf("%q: the output has no bound", own[0]))
+	case m.strict:
+		bound := r.bounding(e.price.MaxOutput)
+		return times(answers, e.price.MaxOutput), &bound, nil
 	case r.bounded:
-		return times(r.answers, r.bound), nil
-	case e.price == nil || e.price.MaxOutput == 0:
-		return 0, unbounded("want " + field + ": the output has no bound")
+		return times(answers, min(r.bound, m.guess)), nil, nil
 	}
-	e.body = with(e.body, field, decimal(e.price.MaxOutput))
-	return times(r.answers, e.price.MaxOutput), nil
+	return times(answers, m.guess), nil, nil
 }
 
-// complete returns a usage with the larger of the hold and what was seen for each number
-// that was not reported.
+// bound returns the most that an answer which reports nothing can have had, as far as it is
+// known: at least what is held.
+func (e *estimate) bound(r *request, output int64) int64 {
+	most := r.bound
+	if e.price != nil && e.price.MaxOutput > 0 && (!r.bounded || e.price.MaxOutput < most) {
+		most = e.price.MaxOutput
+	}
+	if len(r.endpoint.bounds()) == 0 {
+		most = 0
+	}
+	return max(output, times(times(r.answers, r.prompts), most))
+}
+
+// complete returns a usage with all numbers. An input that was not reported is what was
+// estimated. An output that was not reported is the bound; if the answer was cut off and
+// nothing of it was hidden, it is what was seen.
 func (e *estimate) complete(u usage) usage {
 	if !u.hasInput {
 		u.input = max(u.input, e.costs[config.MeterInput])
@@ -143,35 +172,41 @@ func (e *estimate) complete(u usage) usage {
 			u.written = u.input
 		}
 	}
-	if !u.hasOutput {
-		u.output = max(u.output, e.costs[config.MeterOutput])
+	if !u.hasOutput && (!u.cut || e.hidden) {
+		u.output = max(u.output, e.most)
 	}
+	u.output = max(u.output, u.rest())
 	return u
 }
 
-// A number that is charged at the end of a request, and whether the provider reported it.
-type settled struct {
-	n        int64
-	reported bool
+// row returns the pattern of the row of the price table; empty if there is none.
+func (e *estimate) row() string {
+	if e.price == nil {
+		return ""
+	}
+	return e.price.Name.String()
 }
 
+// nothing is a usage that is known to be none.
+var nothing = usage{hasInput: true, hasOutput: true}
+
 // actual returns what a meter is charged in the end.
-func actual(meter string, u usage, p *config.Model) settled {
+func actual(meter string, u usage, p *config.Model) int64 {
 	switch meter {
 	case config.MeterRequests:
-		return settled{1, true}
+		return 1
 	case config.MeterInput:
-		return settled{u.input, u.hasInput}
+		return u.input
 	case config.MeterCached:
-		return settled{u.cached, u.hasInput}
+		return u.cached
 	case config.MeterOutput:
-		return settled{u.output, u.hasOutput}
+		return u.output
 	case config.MeterTokens:
-		return settled{min(maxTokens, u.input+u.cached+u.output), u.hasInput && u.hasOutput}
+		return min(maxTokens, u.input+u.cached+u.output)
 	case config.MeterUSD:
 		if p != nil {
-			return settled{dollars(p, u), u.hasInput && u.hasOutput}
+			return dollars(p, u)
 		}
 	}
-	return settled{}
+	return 0
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -50,7 +51,16 @@ func credentialOf(f Form, h http.Header) (string, error) {
 		}
 		return "", unauthorized(http.StatusUnauthorized, want)
 	}
+	if !visible(shown[0]) {
+		return "", unauthorized(http.StatusBadRequest, "the credential has a space, or another character that is not visible")
+	}
 	return shown[0], nil
+}
+
+// visible reports whether a text has visible characters of ASCII only. A provider may read
+// others, such as spaces, as the end of a credential.
+func visible(text string) bool {
+	return strings.IndexFunc(text, func(c rune) bool { return c <= ' ' || c > '~' }) < 0
 }
 
 // keyOf names a credential in limits, logs and metrics without revealing it.
@@ -78,12 +88,36 @@ func setCredential(f Form, h http.Header, credential string, own bool) {
 	}
 }
 
-// otherCredentials are headers and parameters with credentials that are not forwarded: the
-// provider might prefer them to the one that is charged.
+// otherHeaders and otherParameters are not forwarded. The provider might prefer credentials in
+// them to the one that is charged, or read another path or method.
 var (
-	otherHeaders    = []string{"Api-Key", "X-Goog-Api-Key", "Cookie"}
+	otherHeaders = []string{
+		"Api-Key", "X-Goog-Api-Key", "Cookie",
+		"X-Original-Url", "X-Rewrite-Url", "X-Http-Method", "X-Http-Method-Override", "X-Method-Override",
+	}
 	otherParameters = []string{"key", "api_key", "api-key", "access_token"}
 )
+
+// ownHeaders are the headers that go on beside the operator's key. Others could choose an
+// organisation, a project, or a way to be billed.
+var ownHeaders = []string{
+	"Accept", "Accept-Language", "Anthropic-Beta", "Anthropic-Version", "Authorization", "Content-Type", "Idempotency-Key",
+	"Openai-Beta", "Traceparent", "Tracestate", "User-Agent", "X-Api-Key", "X-Client-Request-Id", "X-Request-Id",
+}
+
+// sdkHeaders begin the headers by which SDKs describe themselves.
+const sdkHeaders = "X-Stainless-"
+
+// besideOwnKey returns the headers that go on beside the operator's key.
+func besideOwnKey(h http.Header) http.Header {
+	kept := http.Header{}
+	for name, values := range h {
+		if slices.Contains(ownHeaders, name) || strings.HasPrefix(name, sdkHeaders) {
+			kept[name] = values
+		}
+	}
+	return kept
+}
 
 // cleanQuery returns a query without the parameters that are credentials. The rest stays
 // byte for byte.

@@ -2,7 +2,8 @@ package meter
 
 // textKeys are the keys whose texts are output.
 var textKeys = map[string]bool{
-	"content": true, "text": true, "arguments": true, "thinking": true, "refusal": true, "reasoning_content": true, "partial_json": true,
+	"content": true, "text": true, "arguments": true, "thinking": true, "refusal": true, "reasoning_content": true, "reasoning": true,
+	"partial_json": true, "transcript": true,
 }
 
 // maxUsage is the size of the largest usage that is kept, and maxKey that of a key, in
@@ -27,6 +28,7 @@ type document struct {
 	usage   []byte
 	keeping bool
 	found   bool
+	whole   bool // its last object was closed
 }
 
 func (d *document) feed(to, came []byte) []byte {
@@ -37,6 +39,8 @@ func (d *document) feed(to, came []byte) []byte {
 }
 
 func (d *document) rest(to []byte) []byte { return to }
+
+func (d *document) state() (ended, broke bool) { return d.whole, false }
 
 // byte reads one byte.
 func (d *document) byte(c byte) {
@@ -72,7 +76,7 @@ func (d *document) byte(c byte) {
 		d.isKey = c == '{'
 	case c == '}' || c == ']':
 		d.objects = d.objects[:max(0, len(d.objects)-1)]
-		d.isKey = false
+		d.isKey, d.whole = false, len(d.objects) == 0
 	case c == ',':
 		d.isKey = len(d.objects) > 0 && d.objects[len(d.objects)-1]
 	case c == ':':
@@ -92,21 +96,9 @@ func (d *document) endText() {
 
 // end returns the usage of the answer.
 func (d *document) end() (usage, string) {
-	seen := usage{output: ceil(d.texts, bytesPerToken)}
-	if !d.found || !some(d.usage) || d.usage[0] == 'n' {
-		return seen, UsageAbsent
+	var r report
+	if d.found {
+		r, _ = readReport(d.usage)
 	}
-	u, err := readUsage(d.form, d.usage)
-	switch {
-	case err != nil:
-		return seen, UsageInvalid
-	case d.endpoint == embeddings:
-		u.hasOutput = u.hasInput
-	case !u.hasOutput:
-		u.output = seen.output
-	}
-	if !u.hasInput || !u.hasOutput {
-		return u, UsageAbsent
-	}
-	return u, ""
+	return r.end(d.form, d.endpoint, ceil(d.texts, bytesPerToken))
 }

@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"bytes"
 	"net/http"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/mockmodel"
 )
@@ -44,27 +46,27 @@ func TestEstimates(t *testing.T) {
 		input, output int64
 		adds          string // to the body
 	}{
-		{"the bound", chat, guess, pad(`{"model":"m","max_tokens":40,"messages":"PAD"}`, 401), 101, 40, ""},
-		{"no bound", chat, guess, pad(`{"model":"m","messages":"PAD"}`, 400), 100, 100, ""},
-		{"a large bound", chat, guess, pad(`{"model":"m","max_completion_tokens":4000,"messages":"PAD"}`, 400), 100, 100, ""},
-		{"the larger of two bounds", chat, guess, pad(`{"model":"m","max_tokens":1,"max_completion_tokens":60,"messages":"PAD"}`, 400), 100, 60, ""},
-		{"no output", messages, guess, pad(`{"model":"m","max_tokens":0,"messages":"PAD"}`, 400), 100, 0, ""},
-		{"several answers", chat, guess, pad(`{"model":"m","n":3,"max_tokens":40,"messages":"PAD"}`, 400), 100, 120, ""},
+		{"the bound", chat, guess, pad(`{"model":"m","max_tokens":40,"messages":[{"content":"PAD"}]}`, 401), 101, 40, ""},
+		{"no bound", chat, guess, pad(`{"model":"m","messages":[{"content":"PAD"}]}`, 400), 100, 100, ""},
+		{"a large bound", chat, guess, pad(`{"model":"m","max_completion_tokens":4000,"messages":[{"content":"PAD"}]}`, 400), 100, 100, ""},
+		{"the larger of two bounds", chat, guess, pad(`{"model":"m","max_tokens":1,"max_completion_tokens":60,"messages":[{"content":"PAD"}]}`, 400), 100, 60, ""},
+		{"a bound of 0 is none", messages, guess, pad(`{"model":"m","max_tokens":0,"messages":[{"content":"PAD"}]}`, 400), 100, 100, ""},
+		{"several answers", chat, guess, pad(`{"model":"m","n":3,"max_tokens":40,"messages":[{"content":"PAD"}]}`, 400), 100, 120, ""},
 		{"best of several", completions, guess, pad(`{"model":"m","n":2,"best_of":5,"max_tokens":40,"prompt":["a","b","PAD"]}`, 400), 100, 600, ""},
 		{"a prompt of tokens", completions, guess, pad(`{"model":"m","max_tokens":40,"prompt":[1,2,3],"x":"PAD"}`, 400), 100, 40, ""},
 		{"prompts of tokens", completions, guess, pad(`{"model":"m","max_tokens":40,"prompt":[[1,2],[3]],"x":"PAD"}`, 400), 100, 80, ""},
 		{"embeddings", embeddings, guess, pad(`{"model":"m","input":"PAD"}`, 400), 100, 0, ""},
-		{"counting", countTokens, guess, pad(`{"model":"m","messages":"PAD"}`, 400), 0, 0, ""},
+		{"counting", countTokens, guess, pad(`{"model":"m","messages":[{"content":"PAD"}]}`, 400), 0, 0, ""},
 		{"an image", messages, guess, `{"model":"m","max_tokens":1,"messages":[{"content":[{"type":"image","source":{"type":"base64","data":"` + strings.Repeat("A", 4000) + `"}}]}]}`, 1600 + 28, 1, ""},
 		{"an address", chat, guess, `{"model":"m","max_tokens":1,"messages":[{"content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,` + strings.Repeat("A", 4000) + `"}}]}]}`, 1600 + 25, 1, ""},
 		{"a document of text", messages, guess, `{"model":"m","max_tokens":1,"messages":[{"content":[{"type":"document","source":{"type":"text","data":"` + strings.Repeat("A", 400) + `"}}]}]}`, 1600 + 128, 1, ""},
-		{"strict with a bound", chat, strict, pad(`{"model":"m","n":2,"max_tokens":4000,"messages":"PAD"}`, 400), 1424, 8000, ""},
-		{"strict without a bound", chat, strict, pad(`{"model":"m","n":2,"messages":"PAD"}`, 400), 1424 + 27, 100, `"max_completion_tokens":50,`},
-		{"strict messages", messages, strict, pad(`{"model":"m","messages":"PAD"}`, 400), 1424 + 16, 50, `"max_tokens":50,`},
+		{"strict with a bound", chat, strict, pad(`{"model":"m","n":2,"max_tokens":4000,"messages":[{"content":"PAD"}]}`, 400), 1424, 8000, ""},
+		{"strict without a bound", chat, strict, pad(`{"model":"m","n":2,"messages":[{"content":"PAD"}]}`, 400), 1424 + 27, 100, `"max_completion_tokens":50,`},
+		{"strict messages", messages, strict, pad(`{"model":"m","messages":[{"content":"PAD"}]}`, 400), 1424 + 16, 50, `"max_tokens":50,`},
 		{"strict responses", responses, strict, pad(`{"model":"m","input":"PAD"}`, 400), 1424 + 23, 50, `"max_output_tokens":50,`},
-		{"usage in a stream", chat, guess, pad(`{"model":"m","stream":true,"max_tokens":40,"messages":"PAD"}`, 400), 100, 40, `"stream_options":{"include_usage":true},`},
+		{"usage in a stream", chat, guess, pad(`{"model":"m","stream":true,"max_tokens":40,"messages":[{"content":"PAD"}]}`, 400), 100, 40, `"stream_options":{"include_usage":true},`},
 	} {
-		r, err := readRequest(c.e, []byte(c.body))
+		r, err := readRequest(c.e, &admission.Body{Text: []byte(c.body)})
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -82,7 +84,7 @@ func TestEstimates(t *testing.T) {
 		if want := ceil(c.input*3_750_000+c.output*15_000_000, 1_000_000); e.costs[config.MeterUSD] != want {
 			t.Errorf("%s: %d µ$, want %d", c.name, e.costs[config.MeterUSD], want)
 		}
-		if want := "{" + c.adds + c.body[1:]; string(e.body) != want {
+		if want := "{" + c.adds + c.body[1:]; string(bytes.Join(e.body, nil)) != want {
 			t.Errorf("%s: the body is %s", c.name, e.body)
 		}
 	}

@@ -7,8 +7,9 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/weirlimit/weir/internal/logs"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
@@ -22,8 +23,8 @@ import (
 
 const (
 	// settleFor is how long a settlement may take to be delivered.
-	settleFor         = 10 * time.Minute
-	loggedAgain int64 = 60 // seconds
+	settleFor   = 10 * time.Minute
+	loggedAgain = time.Minute
 	// holdFor is how long a hold that got no decision is repeated, by the same IDs, and holdPause
 	// the pause between two attempts. An outage is declared by then, and decided by policy.
 	holdFor   = 2 * time.Second
@@ -33,7 +34,7 @@ const (
 // A holder holds and settles what requests cost.
 type holder struct {
 	*Options
-	logged atomic.Int64 // unix seconds
+	logged logs.Seldom
 }
 
 // held is what one request holds.
@@ -69,7 +70,7 @@ func (h *holder) ask(key, model string) *rules.Request {
 	life := min(h.UpstreamTimeout+settleFor, weir.MaxWait)
 	return &rules.Request{
 		Domain: h.Domain, Descriptors: [][]rules.Entry{entries[:1:1], entries[1:2], entries[:2]},
-		Hold: life.Truncate(time.Millisecond), Immediate: true, Bounds: h.Bounds,
+		Hold: life.Truncate(time.Millisecond), Costs: meters, Immediate: true, Bounds: h.Bounds,
 	}
 }
 
@@ -77,9 +78,8 @@ func (h *holder) ask(key, model string) *rules.Request {
 // that was decided. The error is a [*refusal].
 func (h *holder) hold(ctx context.Context, r *request, key string, describe func(*rules.Plan)) (*held, error) {
 	set, ask := h.Rules(), h.ask(key, r.model)
-	ask.Costs = meters
-	if err := callers.MayAsk(ctx, ask); err != nil {
-		return nil, misunderstood(http.StatusForbidden, "forbidden", "permission_error", err.Error())
+	if err := mayAsk(ctx, ask); err != nil {
+		return nil, err
 	}
 	plan, err := set.Plan(ask)
 	if err != nil {
@@ -123,6 +123,14 @@ func (h *holder) hold(ctx context.Context, r *request, key string, describe func
 		}
 	}
 	return nil, undecided()
+}
+
+// mayAsk checks the rights of a caller. The error is a [*refusal].
+func mayAsk(ctx context.Context, ask *rules.Request) error {
+	if err := callers.MayAsk(ctx, ask); err != nil {
+		return misunderstood(http.StatusForbidden, "forbidden", "permission_error", err.Error())
+	}
+	return nil
 }
 
 // take has a plan decided. A take that got no decision is repeated by its ID, so that its caller
@@ -200,7 +208,7 @@ func (h *holder) granted(plan *rules.Plan, e *estimate) *held {
 
 // with returns a part of what is held, or another one.
 func (own *held) with(acts []weir.Act) *held {
-	return &held{h: own.h, ctx: own.ctx, rules: own.rules, acts: acts}
+	return &held{h: own.h, ctx: own.ctx, rules: own.rules, e: own.e, acts: acts}
 }
 
 // release refunds everything, for a request that was refused.
@@ -283,24 +291,35 @@ func (own *held) end() {
 }
 
 // refund settles a request that surely cost nothing. The request itself counts.
-func (own *held) refund() { own.settle(usage{hasInput: true, hasOutput: true}, true) }
+func (own *held) refund() { own.settle(nothing, true) }
 
-// settle settles the request, once. Numbers that the usage does not report are what was
-// seen at least. A settlement that the store did not decide is delivered later.
+// settle settles the request, once. A settlement that the store did not decide is delivered later.
 func (own *held) settle(u usage, free bool) {
 	own.once.Do(func() {
 		own.end()
 		own.charge(u)
 		own.count(u, free)
-		if err := own.deliver(); err != nil {
-			own.failed(err)
-		}
+		own.deliver()
 	})
 }
 
-// deliver settles the acts, and returns the error of one that will not be delivered.
-func (own *held) deliver() (failed error) {
+// drop settles a request that counts for nothing.
+func (own *held) drop() {
+	own.once.Do(func() {
+		own.end()
+		for i := range own.acts {
+			for j := range own.acts[i].Charges {
+				own.acts[i].Charges[j].Cost = 0
+			}
+		}
+		own.deliver()
+	})
+}
+
+// deliver settles the acts with the costs that they have.
+func (own *held) deliver() {
 	_ = own.do(acts.KindSettle)
+	var failed error
 	var settled, lost []weir.Act
 	for _, a := range own.acts {
 		switch {
@@ -314,7 +333,9 @@ func (own *held) deliver() (failed error) {
 	}
 	own.with(settled).settled()
 	own.with(lost).record()
-	return failed
+	if failed != nil {
+		own.failed(failed)
+	}
 }
 
 // recorded returns the act that charges what was used without a hold; none if it is about
@@ -368,20 +389,12 @@ func (own *held) charge(u usage) {
 	}
 }
 
-// of returns what a meter is charged that holds so much: the reported number, or else the
-// larger of the hold and what was seen. Tokens and dollars are those of the numbers that
-// they are made of, unless the hold was cut to what a limit has room for.
+// of returns what a meter that holds so much is charged.
 func (own *held) of(meter string, u usage, hold int64) int64 {
-	a := actual(meter, u, own.e.price)
-	switch estimated, known := own.e.costs[meter]; {
-	case a.reported:
-		return a.n
-	case !known:
+	if _, known := own.e.costs[meter]; !known {
 		return hold
-	case hold < estimated:
-		return max(hold, a.n)
 	}
-	return actual(meter, own.e.complete(u), own.e.price).n
+	return actual(meter, own.e.complete(u), own.e.price)
 }
 
 // count counts what the request has used.
@@ -392,17 +405,21 @@ func (own *held) count(u usage, free bool) {
 			used[meter] = 0
 		}
 	}
-	own.h.Observer.Settled(own.key, own.model, used)
+	own.h.Observer.Settled(own.key, own.model, own.e.row(), used)
 }
 
-// settled counts what a settlement could not charge, because a limit records at most one
-// full drain beyond its count.
+// settled counts what a settlement charged, and the part that a limit could not record,
+// because it records at most one full drain beyond its count.
 func (own *held) settled() {
 	for i := range own.acts {
 		a := &own.acts[i]
 		for j := range a.Charges {
 			c, d := &a.Charges[j], &a.Decisions[j]
-			if own.rules[c.Limit] && d.Outcome == weir.Granted && d.Granted < c.Cost {
+			if !own.rules[c.Limit] || d.Outcome != weir.Granted || c.Cost == 0 {
+				continue
+			}
+			own.h.Observer.Charged(c.Limit.Name, own.e.row(), rules.MeterOf(c.Limit), c.Cost)
+			if d.Granted < c.Cost {
 				own.h.Observer.Unrecorded(c.Limit.Name, c.Cost-d.Granted)
 			}
 		}
@@ -411,8 +428,7 @@ func (own *held) settled() {
 
 // seldom logs a warning, at most one a minute.
 func (h *holder) seldom(message string, attrs ...any) {
-	now := time.Now().Unix()
-	if last := h.logged.Load(); now-last >= loggedAgain && h.logged.CompareAndSwap(last, now) {
+	if _, due := h.logged.Due(); due {
 		h.Logger.Log(context.Background(), slog.LevelWarn, message, attrs...)
 	}
 }

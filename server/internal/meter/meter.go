@@ -1,8 +1,8 @@
 // Package meter limits what requests to language models use. It reads a request, estimates
 // it, holds requests, tokens, dollars and slots in one act, forwards the request, and
-// settles the act once from the usage that the provider reports. A number that the provider
-// reported counts as reported; every other number counts the larger of its hold and what
-// was seen. Nothing is free because a stream broke or a client left.
+// settles the act once from the usage that the provider reports. It refuses a request that the
+// provider may read otherwise. An answer that ends without a report costs the bound of its
+// request; one that is cut off costs what was seen, or the bound if output may be hidden.
 package meter
 
 import (
@@ -68,7 +68,7 @@ func endpointOf(method, path string) endpoint {
 	case path == catalogPath:
 		return catalog
 	case strings.HasPrefix(path, catalogPath+"/"):
-		if id := path[len(catalogPath)+1:]; id != "" && id != "." && id != ".." && !strings.ContainsAny(id, `/\%`) {
+		if isModel(path[len(catalogPath)+1:]) {
 			return catalog
 		}
 	}
@@ -83,17 +83,18 @@ func formOf(path string) Form {
 	return OpenAI
 }
 
-// bound is the field by which a request of the endpoint bounds its output; empty for none.
-func (e endpoint) bound() string {
+// bounds are the fields by which a request of the endpoint bounds its output, first the one
+// that Weir sets; none if there is no output.
+func (e endpoint) bounds() []string {
 	switch e {
 	case chat:
-		return "max_completion_tokens"
+		return []string{"max_completion_tokens", "max_tokens"}
 	case completions, messages:
-		return "max_tokens"
+		return []string{"max_tokens"}
 	case responses:
-		return "max_output_tokens"
+		return []string{"max_output_tokens"}
 	}
-	return ""
+	return nil
 }
 
 // reportsOnDemand says that a stream of the endpoint has no usage unless it is asked for.

@@ -11,10 +11,13 @@ import (
 	"net/http/httptrace"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirlimit/weir/internal/logs"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/problem"
@@ -41,6 +44,9 @@ type Options struct {
 	// UpstreamTimeout is how long a whole request may take, and the life of its hold. Zero:
 	// 30 minutes.
 	UpstreamTimeout time.Duration
+	// ReadOn is how long an answer is read on after its client has left, for its usage. Zero:
+	// not at all.
+	ReadOn time.Duration
 	// Dial, if not nil, connects to the provider.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// MaxBody is the size of the largest body, in bytes. Zero: 32 MiB.
@@ -70,8 +76,12 @@ type Observer interface {
 	// Stream counts streams of a caller and a model that begin, 1, and end, -1.
 	Stream(key, model string, change int)
 	// Settled counts what a request of a caller and a model has used, once: every number of
-	// config.Meters but that of dollars if there is no price.
-	Settled(key, model string, used map[string]int64)
+	// config.Meters but that of dollars if there is no price. Row is the pattern of the model
+	// in the price table; empty if there is none.
+	Settled(key, model, row string, used map[string]int64)
+	// Charged counts the units that a settled request was charged under a limit, by what it
+	// counts.
+	Charged(rule, row, count string, units int64)
 	// UsageMissing counts an answer without usage that counts, by the reason.
 	UsageMissing(reason string)
 	// Underestimated counts units beyond a hold, and Unrecorded those that a limit could not
@@ -94,14 +104,15 @@ const (
 // nobody is the Observer that counts nothing.
 type nobody struct{}
 
-func (nobody) Answered(string, int)                     {}
-func (nobody) FirstByte(time.Duration)                  {}
-func (nobody) Stream(string, string, int)               {}
-func (nobody) Settled(string, string, map[string]int64) {}
-func (nobody) UsageMissing(string)                      {}
-func (nobody) Underestimated(string, int64)             {}
-func (nobody) Unrecorded(string, int64)                 {}
-func (nobody) SettleFailed()                            {}
+func (nobody) Answered(string, int)                             {}
+func (nobody) FirstByte(time.Duration)                          {}
+func (nobody) Stream(string, string, int)                       {}
+func (nobody) Settled(string, string, string, map[string]int64) {}
+func (nobody) Charged(string, string, string, int64)            {}
+func (nobody) UsageMissing(string)                              {}
+func (nobody) Underestimated(string, int64)                     {}
+func (nobody) Unrecorded(string, int64)                         {}
+func (nobody) SettleFailed()                                    {}
 
 // A Proxy forwards requests to one provider and meters them. It is safe for concurrent use.
 // Create it with [New]; it starts nothing.
@@ -111,7 +122,8 @@ type Proxy struct {
 	transport *http.Transport
 	cut       context.Context // ends when requests in flight are cut
 	cutAll    context.CancelFunc
-	missing   atomic.Int64 // unix seconds of the last line about usage
+	missing   logs.Seldom  // lines about usage
+	readers   atomic.Int64 // answers that are read on without a client
 }
 
 // New returns a proxy. The error is a [*weir.InvalidError].
@@ -137,7 +149,7 @@ func New(o Options) (*Proxy, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	p := &Proxy{holder: holder{Options: &o}}
+	p := &Proxy{holder: holder{Options: &o, logged: logs.Seldom{Period: loggedAgain}}, missing: logs.Seldom{Period: loggedAgain}}
 	p.cut, p.cutAll = context.WithCancel(context.Background())
 	p.transport = &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: o.Dial, ForceAttemptHTTP2: true, DisableCompression: true,
@@ -182,18 +194,22 @@ type exchange struct {
 	path     string          // as it was sent
 	query    string
 	memory   admission.Body // of the fields below
-	body     []byte         // to forward
-	original []byte         // without stream_options that Weir added; nil if it added none
+	body     pieces         // to forward
+	original pieces         // without stream_options that Weir added; nil if it added none
 	removes  bool           // the chunk of usage that the client did not ask for
 	own      *held          // nil if nothing is held
 	shown    string         // the credential for the provider
 	headers  http.Header
 	sent     atomic.Bool // a connection was there: the provider may have worked
+
+	cancel  context.CancelCauseFunc // ends the request to the provider
+	leaving sync.Once
+	readOn  *time.Timer // while the answer is read on without the client; nil before
 }
 
 // forget lets go of the body, once nothing sends it any more.
 func (x *exchange) forget() {
-	x.body, x.original = nil, nil
+	x.body, x.original, x.memory.Text = nil, nil, nil
 	x.memory.Close()
 }
 
@@ -203,11 +219,41 @@ func exchangeOf(r *http.Request) *exchange {
 	return r.Context().Value(exchangeKey{}).(*exchange)
 }
 
-// errCut and errLate are why a request in flight ends early.
+// errCut, errLate and errLeft are why a request in flight ends early.
 var (
 	errCut  = errors.New("meter: the server stops")
 	errLate = errors.New("meter: the upstream timeout is over")
+	errLeft = errors.New("meter: the client has left")
 )
+
+// maxReaders is how many answers are read on at once.
+const maxReaders = 256
+
+// left is called when the client of a request may have left. The answer is read on for a
+// while, because it may report its usage at its end.
+func (p *Proxy) left(x *exchange) {
+	x.leaving.Do(func() {
+		if p.ReadOn <= 0 || x.own == nil || !x.sent.Load() {
+			x.cancel(errLeft)
+			return
+		}
+		if p.readers.Add(1) > maxReaders {
+			p.readers.Add(-1)
+			x.cancel(errLeft)
+			return
+		}
+		x.readOn = time.AfterFunc(p.ReadOn, func() { x.cancel(errLeft) })
+	})
+}
+
+// end ends reading on.
+func (p *Proxy) end(x *exchange) {
+	x.leaving.Do(func() {})
+	if x.readOn != nil {
+		x.readOn.Stop()
+		p.readers.Add(-1)
+	}
+}
 
 // ServeHTTP meters and forwards a request.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -227,16 +273,18 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.own.refund()
 		return
 	}
-	ctx, end := context.WithTimeoutCause(r.Context(), p.UpstreamTimeout, errLate)
+	ctx, end := context.WithTimeoutCause(context.WithoutCancel(r.Context()), p.UpstreamTimeout, errLate)
 	defer end()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(p.cut, func() { cancel(errCut) })()
+	ctx, x.cancel = context.WithCancelCause(ctx)
+	defer x.cancel(nil)
+	defer context.AfterFunc(p.cut, func() { x.cancel(errCut) })()
+	defer p.end(x)
+	defer context.AfterFunc(r.Context(), func() { p.left(x) })()
 	ctx = context.WithValue(ctx, exchangeKey{}, x)
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { x.sent.Store(true) }})
 	if x.own != nil {
 		// Whatever happens below, the hold is settled.
-		defer func() { x.own.settle(usage{}, false) }()
+		defer func() { x.own.settle(usage{cut: true}, false) }()
 	}
 	p.proxy.ServeHTTP(w, r.WithContext(ctx))
 }
@@ -251,8 +299,9 @@ func (p *Proxy) prepare(w http.ResponseWriter, r *http.Request, x *exchange) err
 	if err != nil {
 		return err
 	}
+	ctx := callers.NewContext(r.Context(), who)
 	if x.endpoint == catalog {
-		return nil
+		return mayAsk(ctx, p.ask(key, ""))
 	}
 	if coding := r.Header.Values("Content-Encoding"); len(coding) > 0 {
 		return misunderstood(http.StatusUnsupportedMediaType, "unsupported_encoding", invalidRequest, "the body is compressed: want it plain")
@@ -260,11 +309,14 @@ func (p *Proxy) prepare(w http.ResponseWriter, r *http.Request, x *exchange) err
 	if x.memory, err = p.read(w, r); err != nil {
 		return err
 	}
-	req, err := readRequest(x.endpoint, x.memory.Text)
+	req, err := readRequest(x.endpoint, &x.memory)
+	if errors.Is(err, admission.ErrFull) {
+		return p.full()
+	}
 	if err != nil {
 		return err
 	}
-	own, err := p.hold(callers.NewContext(r.Context(), who), req, key, func(plan *rules.Plan) {
+	own, err := p.hold(ctx, req, key, func(plan *rules.Plan) {
 		if x.headers = (http.Header{}); plan.ID != "" {
 			x.id = plan.ID
 		}
@@ -276,14 +328,8 @@ func (p *Proxy) prepare(w http.ResponseWriter, r *http.Request, x *exchange) err
 		}
 		return err
 	}
-	x.own, x.body, own.e.body = own, own.e.body, nil
-	if req.stream && req.endpoint.reportsOnDemand() && !req.asked {
-		x.removes = true
-		x.original = req.body
-		if field := req.endpoint.bound(); !req.bounded && own.e.least == nil {
-			x.original = with(req.body, field, decimal(own.e.price.MaxOutput))
-		}
-	}
+	x.own, x.body, x.original, x.removes = own, own.e.body, own.e.plain, own.e.plain != nil
+	own.e.body, own.e.plain = nil, nil
 	return nil
 }
 
@@ -323,17 +369,22 @@ func (p *Proxy) read(w http.ResponseWriter, r *http.Request) (admission.Body, er
 		return body, misunderstood(http.StatusRequestEntityTooLarge, "body_too_large", "request_too_large", "the body is larger than "+decimal(tooLarge.Limit)+" bytes")
 	}
 	if errors.Is(err, admission.ErrFull) {
-		if p.Rejected != nil {
-			p.Rejected(admission.Memory)
-		}
-		full := failed(http.StatusServiceUnavailable, "request_memory", "requests that are being received use too much memory; retry in 1 s")
-		full.retry = 1
-		return body, full
+		return body, p.full()
 	}
 	if err == nil {
 		_ = connection.SetReadDeadline(time.Time{})
 	}
 	return body, err
+}
+
+// full is the answer of a request that there is no memory for.
+func (p *Proxy) full() error {
+	if p.Rejected != nil {
+		p.Rejected(admission.Memory)
+	}
+	full := failed(http.StatusServiceUnavailable, "request_memory", "requests that are being received use too much memory; retry in 1 s")
+	full.retry = 1
+	return full
 }
 
 // rewrite makes the request to the provider.
@@ -352,16 +403,23 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 	for _, name := range append([]string{"Upgrade", "Connection", "Expect"}, otherHeaders...) {
 		out.Header.Del(name)
 	}
+	if p.Key != nil {
+		out.Header = besideOwnKey(out.Header)
+	}
 	out.Header.Set("Accept-Encoding", "identity")
+	if x.endpoint != catalog {
+		// As which text the body is read is not for the client to say.
+		out.Header.Set("Content-Type", "application/json")
+	}
 	setCredential(x.form, out.Header, x.shown, p.Callers != nil)
 	x.setBody(out, x.body)
 }
 
-// setBody makes the bytes the body of a request. Without GetBody nothing sends it again.
-func (x *exchange) setBody(r *http.Request, body []byte) {
-	r.Body, r.GetBody, r.ContentLength, r.TransferEncoding = http.NoBody, nil, int64(len(body)), nil
-	if len(body) > 0 {
-		r.Body = &content{left: body}
+// setBody makes the pieces the body of a request. Without GetBody nothing sends it again.
+func (x *exchange) setBody(r *http.Request, body pieces) {
+	r.Body, r.GetBody, r.ContentLength, r.TransferEncoding = http.NoBody, nil, body.size(), nil
+	if r.ContentLength > 0 {
+		r.Body = &content{left: slices.Clone(body)}
 	}
 }
 
@@ -369,17 +427,22 @@ func (x *exchange) setBody(r *http.Request, body []byte) {
 // sent, so that it lets go of its bytes when it is closed, which may be while it is read.
 type content struct {
 	mu   sync.Mutex
-	left []byte
+	left pieces
 }
 
-func (c *content) Read(p []byte) (int, error) {
+func (c *content) Read(p []byte) (n int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.left) == 0 {
+	for n < len(p) && len(c.left) > 0 {
+		part := copy(p[n:], c.left[0])
+		n += part
+		if c.left[0] = c.left[0][part:]; len(c.left[0]) == 0 {
+			c.left = c.left[1:]
+		}
+	}
+	if n == 0 && len(p) > 0 {
 		return 0, io.EOF
 	}
-	n := copy(p, c.left)
-	c.left = c.left[n:]
 	return n, nil
 }
 
@@ -427,9 +490,12 @@ func (t roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // failed answers a request that got no answer.
-func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, _ error) {
+func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, why error) {
 	x := exchangeOf(r)
 	answer := failed(http.StatusBadGateway, "upstream", "the upstream cannot be reached")
+	if context.Cause(r.Context()) == nil {
+		p.seldom("the upstream gave no answer", "error", why)
+	}
 	switch cause := context.Cause(r.Context()); {
 	case x.client.Err() != nil:
 		// Nobody reads the answer. The model may have worked unseen.
@@ -457,8 +523,7 @@ func (p *Proxy) noUsage(x *exchange, reason string) {
 		return
 	}
 	p.Observer.UsageMissing(reason)
-	now := time.Now().Unix()
-	if last := p.missing.Load(); now-last >= loggedAgain && p.missing.CompareAndSwap(last, now) {
+	if _, due := p.missing.Due(); due {
 		p.Logger.Warn("an answer has no usage that counts: its hold stays charged", "reason", reason, "path", x.path, "id", x.id)
 	}
 }

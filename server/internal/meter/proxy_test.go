@@ -22,6 +22,7 @@ import (
 type counted struct {
 	mu                  sync.Mutex
 	settled             map[string]map[string]int64 // by model, summed up
+	charged             map[string]int64            // by rule, row and what it counts
 	open                map[string]int              // streams, by key and model
 	missing             map[string]int
 	under, unrecorded   map[string]int64
@@ -30,7 +31,17 @@ type counted struct {
 }
 
 func newCounted() *counted {
-	return &counted{settled: map[string]map[string]int64{}, open: map[string]int{}, missing: map[string]int{}, under: map[string]int64{}, unrecorded: map[string]int64{}}
+	return &counted{settled: map[string]map[string]int64{}, charged: map[string]int64{}, open: map[string]int{}, missing: map[string]int{}, under: map[string]int64{}, unrecorded: map[string]int64{}}
+}
+
+// sum returns what was settled in all.
+func (c *counted) sum(meter string) (n int64) {
+	c.do(func() {
+		for _, used := range c.settled {
+			n += used[meter]
+		}
+	})
+	return n
 }
 
 func (c *counted) do(f func()) {
@@ -50,7 +61,11 @@ func (c *counted) Stream(key, model string, n int) {
 	c.do(func() { c.streams, c.open[key+" "+model] = c.streams+n, c.open[key+" "+model]+n })
 }
 
-func (c *counted) Settled(key, model string, used map[string]int64) {
+func (c *counted) Charged(rule, row, count string, n int64) {
+	c.do(func() { c.charged[rule+" "+row+" "+count] += n })
+}
+
+func (c *counted) Settled(key, model, row string, used map[string]int64) {
 	c.do(func() {
 		sum := c.settled[key+" "+model]
 		if sum == nil {
@@ -66,6 +81,8 @@ func (c *counted) Settled(key, model string, used map[string]int64) {
 const testRules = `
 domain: llm
 models:
+  - {model: "mock-dear-deep", input: 100, output: 1000, max_output: 500, reasoning: true}
+  - {model: "mock-deep*", input: 1, output: 2, max_output: 64, reasoning: true}
   - {model: "mock-dear*", input: 100, output: 1000, cache_read: 10, cache_write: 125, max_output: 50}
   - {model: "mock*", input: 1, output: 2, max_output: 64}
 descriptors:

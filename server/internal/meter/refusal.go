@@ -97,7 +97,7 @@ func refusedBy(a *rules.Applied, d weir.Decision) *refusal {
 	if meter == config.MeterUSD || l.Period >= 24*time.Hour {
 		r.kind, r.code, r.detail, r.final = "insufficient_quota", "insufficient_quota", "enforced_spend_limit_reached", true
 	}
-	r.message = fmt.Sprintf("%s: %s asked, %s left; retry in %d s", subject, amount(meter, asked), amount(meter, d.Remaining), r.retry)
+	r.message = fmt.Sprintf("%s: %s asked, %s left; retry in %s", subject, amount(meter, asked), amount(meter, d.Remaining), waitText(r.retry))
 	return r
 }
 
@@ -111,6 +111,34 @@ func amount(meter string, n int64) string {
 	}
 	text := fmt.Sprintf("%d.%06d", n/pricePerToken, n%pricePerToken)
 	return "$" + strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
+}
+
+// waitText is a time to wait as people read it, rounded up.
+func waitText(seconds int) string {
+	const minute, hour, day = 60, 60 * 60, 24 * 60 * 60
+	count := func(n int, unit string) string {
+		if n != 1 {
+			unit += "s"
+		}
+		return fmt.Sprint(n, " ", unit)
+	}
+	parts := func(n, large int, units [2]string) string {
+		text := count(n/large, units[0])
+		if rest := n % large; rest > 0 {
+			text += " " + count(rest, units[1])
+		}
+		return text
+	}
+	minutes, hours := (seconds+minute-1)/minute, (seconds+hour-1)/hour
+	switch {
+	case seconds <= 2*minute:
+		return fmt.Sprint(seconds, " s")
+	case minutes < 60:
+		return count(minutes, "minute")
+	case seconds <= day:
+		return parts(minutes, 60, [2]string{"hour", "minute"})
+	}
+	return parts(hours, 24, [2]string{"day", "hour"})
 }
 
 // limitText is a limit as messages have it.

@@ -226,6 +226,12 @@ func TestCredentials(t *testing.T) {
 		{messagePath, http.Header{"Authorization": {"Bearer invented"}, "X-Api-Key": {"secret"}}, 400, nil},
 		{messagePath, http.Header{"X-Api-Key": {"secret", "secret"}}, 400, nil},
 		{chatPath, http.Header{"Authorization": {"Bearer secret", "Bearer other"}}, 400, nil},
+		{chatPath, http.Header{"Authorization": {"Bearer secret x1"}}, 400, nil},
+		{chatPath, http.Header{"Authorization": {"Bearer secret\tx1"}}, 400, nil},
+		{chatPath, http.Header{"Authorization": {"Bearer secret\u00a0x1"}}, 400, nil},
+		{chatPath, http.Header{"Authorization": {"Bearer secret\x85"}}, 400, nil},
+		{messagePath, http.Header{"X-Api-Key": {"secret x1"}}, 400, nil},
+		{messagePath, http.Header{"Authorization": {"Bearer secret x1"}, "X-Api-Key": {"secret x1"}}, 400, nil},
 		{chatPath, http.Header{}, 401, nil},
 		{chatPath, http.Header{"Authorization": {"Basic c2VjcmV0"}}, 401, nil},
 		{chatPath, http.Header{"X-Api-Key": {"secret"}}, 401, nil},
@@ -294,11 +300,110 @@ func TestForwarded(t *testing.T) {
 	}
 }
 
+// TestOwnKey wants what goes on beside the operator's key to be known headers only.
+func TestOwnKey(t *testing.T) {
+	t.Parallel()
+	got := make(chan http.Header, 1)
+	upstream := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got <- r.Header
+		reporting(9, 4).ServeHTTP(w, r)
+	})
+	sent := map[string]string{
+		"Anthropic-Version": "2023-06-01", "Idempotency-Key": "a", "Openai-Beta": "b", "Traceparent": "c", "X-Stainless-Retry-Count": "0", "Accept": "d", "User-Agent": "e",
+		"Openai-Organization": "theirs", "Openai-Project": "theirs", "X-Goog-User-Project": "theirs", "X-Original-Url": "/v1/files", "X-Forwarded-For": "1.2.3.4",
+		"Content-Type": "application/json; charset=utf-7", "X-Http-Method-Override": "GET",
+	}
+	for _, own := range []bool{true, false} {
+		b := newBench(t, testRules, upstream)
+		if own {
+			// The rights of callers are tested where their file is.
+			b.proxy.Key = func() string { return "the-operators" }
+		}
+		r := b.request(http.MethodPost, chatPath, chatBody)
+		for name, value := range sent {
+			r.Header.Set(name, value)
+		}
+		if a := b.send(r); a.StatusCode != http.StatusOK {
+			t.Fatalf("%d %s", a.StatusCode, a.text)
+		}
+		h := <-got
+		for name, want := range map[string]string{
+			"Anthropic-Version": "2023-06-01", "Idempotency-Key": "a", "Openai-Beta": "b", "Traceparent": "c", "X-Stainless-Retry-Count": "0", "Accept": "d", "User-Agent": "e",
+			"Content-Type": "application/json", "X-Original-Url": "", "X-Http-Method-Override": "",
+		} {
+			if h.Get(name) != want {
+				t.Errorf("own key %v: %s is %q, want %q", own, name, h.Get(name), want)
+			}
+		}
+		for _, name := range []string{"Openai-Organization", "Openai-Project", "X-Goog-User-Project", "X-Forwarded-For"} {
+			if (h.Get(name) == "") != own {
+				t.Errorf("own key %v: %s is %q", own, name, h.Get(name))
+			}
+		}
+	}
+}
+
+// TestModelNames wants names of models that every provider reads alike.
+func TestModelNames(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{
+		"gpt-4o": true, "ft:gpt-4o-mini-2024-07-18:org::id": true, "meta-llama/Llama-3.1-8B_Instruct": true, "anthropic/claude-sonnet-4.5:beta": true,
+		"@cf/meta/llama-3": true, "claude-3-5@20240620": true,
+		"": false, "gpt-4o ": false, "..": false, "a/../b": false, "a/.": false, "/a": false, "a/": false, "a//b": false, "..;": false, "a;b": false, "a%2fb": false,
+		"ａ": false, "a\u00a0": false, "a\\b": false, "a?b": false, "a#b": false, "a\x00": false,
+	} {
+		if isModel(name) != want {
+			t.Errorf("%q is a name: %v", name, !want)
+		}
+	}
+}
+
+// TestWaitText wants a wait as people read it, never less than it is.
+func TestWaitText(t *testing.T) {
+	t.Parallel()
+	for seconds, want := range map[int]string{
+		1: "1 s", 60: "60 s", 120: "120 s", 121: "3 minutes", 3540: "59 minutes", 3541: "1 hour", 3600: "1 hour", 3601: "1 hour 1 minute",
+		7300: "2 hours 2 minutes", 86400: "24 hours", 86401: "1 day 1 hour", 295991: "3 days 11 hours", 30 * 86400: "30 days",
+	} {
+		if got := waitText(seconds); got != want {
+			t.Errorf("%d s is %q, want %q", seconds, got, want)
+		}
+	}
+}
+
+// TestUnknownToProvider wants a call that the provider refuses to know to count for nothing,
+// so that strangers use up no limit of a model.
+func TestUnknownToProvider(t *testing.T) {
+	t.Parallel()
+	const text = "domain: llm\ndescriptors:\n" +
+		"  - {key: key, rate_limit: {name: key, requests_per_unit: 10, unit: hour, algorithm: gcra}}\n" +
+		"  - {key: model, rate_limits: [{name: model, requests_per_unit: 10, unit: hour, algorithm: fixed_window}, {name: tokens, count: tokens, requests_per_unit: 100000, unit: hour, algorithm: fixed_window}]}\n"
+	for store, open := range stores(t) {
+		for status, want := range map[int]int64{401: 0, 403: 0, 400: 3, 404: 3} {
+			t.Run(fmt.Sprint(store, " ", status), func(t *testing.T) {
+				t.Parallel()
+				b := newBench(t, text, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }), open)
+				for range 3 {
+					if a := b.post(chatPath, chatBody); a.StatusCode != status {
+						t.Fatalf("%d %s", a.StatusCode, a.text)
+					}
+				}
+				if diff := cmp.Diff(map[string]int64{"key": want, "model": want, "tokens": 0}, b.used(secretKey, "mock")); diff != "" {
+					t.Errorf("used (-want +got):\n%s", diff)
+				}
+				if n := b.seen.sum("requests"); n != want {
+					t.Errorf("%d requests were counted", n)
+				}
+			})
+		}
+	}
+}
+
 // TestCatalog wants the list of models without a charge.
 func TestCatalog(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, testRules, new(mockmodel.Server))
-	for path, status := range map[string]int{"/v1/models": 200, "/v1/models/mock": 200, "/v1/models/": 404, "/v1/models/..": 404, "/v1/models/%2e%2e": 404, "/v1/models/a/b": 404} {
+	for path, status := range map[string]int{"/v1/models": 200, "/v1/models/mock": 200, "/v1/models/": 404, "/v1/models/..": 404, "/v1/models/%2e%2e": 404, "/v1/models/a/b": 200, "/v1/models/a//b": 404, "/v1/models/a/..;/b": 404, "/v1/models/..;": 404, "/v1/models/a/../b": 404, "/v1/models/ft:gpt-4o:org::id": 200, "/v1/models/@cf/meta/llama-3.1": 200, "/v1/models/a;b": 404, "/v1/models/a/": 404} {
 		r := b.request(http.MethodGet, "/v1/models", "")
 		r.URL.Opaque = path
 		if a := b.send(r); a.StatusCode != status {

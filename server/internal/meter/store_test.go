@@ -350,7 +350,7 @@ func TestSettlementReplies(t *testing.T) {
 // heldBy returns what a request of a holder holds.
 func heldBy(t *testing.T, h *holder) *held {
 	t.Helper()
-	r, err := readRequest(chat, []byte(chatBody))
+	r, err := readRequest(chat, &admission.Body{Text: []byte(chatBody)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -464,7 +464,7 @@ func TestHoldIsRepeated(t *testing.T) {
 				all[len(all)-1].Err = fmt.Errorf("weir: take: %w", weir.ErrNotApplied)
 			}
 		}), newCounted())
-		r, err := readRequest(chat, []byte(chatBody))
+		r, err := readRequest(chat, &admission.Body{Text: []byte(chatBody)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -583,5 +583,12 @@ func TestWhatIsUsedIsSeen(t *testing.T) {
 	}}
 	if diff := cmp.Diff(want, b.seen.settled); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+	// Limits of what was not used are not charged.
+	charged := map[string]int64{
+		"rpm mock* requests": 3, "input mock* input": truth.Input, "output mock* output": 14, "tokens mock* tokens": truth.Input + 14,
+	}
+	if diff := cmp.Diff(charged, b.seen.charged); diff != "" {
+		t.Errorf("charged (-want +got):\n%s", diff)
 	}
 }

@@ -18,14 +18,16 @@ type stream struct {
 
 	partial []byte // of the next event
 	passing bool   // the rest of an event that is too large
-	u       usage
+	report  report
 	least   int64 // output tokens that a partial report names
 	texts   int64 // bytes of output
 	events  int64 // with output
 	partly  bool  // usage came beside choices: it counts if the stream ends in order
 	ended   bool  // in order
-	invalid bool
+	broke   bool  // by an error of the provider
 }
+
+func (s *stream) state() (ended, broke bool) { return s.ended, s.broke }
 
 func (s *stream) feed(to, came []byte) []byte {
 	s.partial = append(s.partial, came...)
@@ -98,6 +100,7 @@ func data(event []byte) []byte {
 // chunk is the data of an event, in any form.
 type chunk struct {
 	Type     string          `json:"type"`
+	Error    json.RawMessage `json:"error"`
 	Usage    json.RawMessage `json:"usage"`
 	Choices  []choice        `json:"choices"`
 	Delta    json.RawMessage `json:"delta"`
@@ -109,25 +112,37 @@ type chunk struct {
 	} `json:"message"`
 }
 
+// call is a call of a function.
+type call struct {
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
+}
+
 type choice struct {
 	Text  string `json:"text"`
 	Delta struct {
 		Content   string `json:"content"`
 		Refusal   string `json:"refusal"`
 		Reasoning string `json:"reasoning_content"`
+		Thoughts  string `json:"reasoning"` // the same, of other providers
+		Call      call   `json:"function_call"`
 		ToolCalls []struct {
-			Function struct {
-				Arguments string `json:"arguments"`
-			} `json:"function"`
+			Function call `json:"function"`
 		} `json:"tool_calls"`
+		Audio struct {
+			Transcript string `json:"transcript"`
+		} `json:"audio"`
 	} `json:"delta"`
 }
 
+func (c *call) length() int { return len(c.Name) + len(c.Arguments) }
+
 // length returns the bytes of output.
 func (c *choice) length() int {
-	n := len(c.Text) + len(c.Delta.Content) + len(c.Delta.Refusal) + len(c.Delta.Reasoning)
-	for i := range c.Delta.ToolCalls {
-		n += len(c.Delta.ToolCalls[i].Function.Arguments)
+	d := &c.Delta
+	n := len(c.Text) + len(d.Content) + len(d.Refusal) + max(len(d.Reasoning), len(d.Thoughts)) + d.Call.length() + len(d.Audio.Transcript)
+	for i := range d.ToolCalls {
+		n += d.ToolCalls[i].Function.length()
 	}
 	return n
 }
@@ -144,6 +159,7 @@ func (s *stream) drops(event []byte) bool {
 	if err := json.Unmarshal(text, &c); err != nil && !errors.As(err, &wrong) {
 		return false
 	}
+	s.broke = s.broke || some(c.Error) || c.Type == "error"
 	if s.form == Anthropic {
 		s.anthropic(&c)
 		return false
@@ -161,7 +177,7 @@ func (s *stream) drops(event []byte) bool {
 		return false
 	}
 	s.partly = len(c.Choices) > 0
-	s.report(c.Usage)
+	s.reported(c.Usage)
 	return s.removes && len(c.Choices) == 0 && bytes.Contains(text, []byte(`"choices"`))
 }
 
@@ -173,11 +189,10 @@ func (s *stream) saw(bytes int) {
 	}
 }
 
-// report reads a report of usage.
-func (s *stream) report(text []byte) {
-	u, err := readUsage(s.form, text)
-	if err != nil || s.u.add(u) != nil {
-		s.invalid = true
+// reported reads a report of usage.
+func (s *stream) reported(text []byte) {
+	if r, ok := readReport(text); ok {
+		s.report.raise(&r)
 	}
 }
 
@@ -185,13 +200,15 @@ func (s *stream) report(text []byte) {
 func (s *stream) responses(c *chunk) {
 	switch c.Type {
 	case "response.completed", "response.incomplete", "response.failed":
+		s.broke = s.broke || c.Type == "response.failed"
 		if some(c.Response.Usage) {
-			s.report(c.Response.Usage)
+			s.reported(c.Response.Usage)
 		}
 		s.ended = true
 		return
 	}
-	if strings.HasSuffix(c.Type, ".delta") {
+	// The text of audio is beside it.
+	if strings.HasSuffix(c.Type, ".delta") && !strings.HasSuffix(c.Type, "audio.delta") {
 		var text string
 		if json.Unmarshal(c.Delta, &text) == nil {
 			s.saw(len(text))
@@ -203,17 +220,11 @@ func (s *stream) responses(c *chunk) {
 func (s *stream) anthropic(c *chunk) {
 	switch c.Type {
 	case "message_start":
-		if !some(c.Message.Usage) {
-			return
+		if r, ok := readReport(c.Message.Usage); ok {
+			// The output has only begun.
+			s.least, r.Output = r.Output.n, number{wrong: r.Output.wrong}
+			s.report.raise(&r)
 		}
-		u, err := readUsage(Anthropic, c.Message.Usage)
-		if err != nil {
-			s.invalid = true
-			return
-		}
-		// The output has only begun.
-		s.least, u.hasOutput = u.output, false
-		_ = s.u.add(u)
 	case "content_block_delta":
 		var d struct {
 			Text     string `json:"text"`
@@ -225,51 +236,24 @@ func (s *stream) anthropic(c *chunk) {
 		}
 	case "message_delta":
 		if some(c.Usage) {
-			s.cumulative(c.Usage)
+			s.reported(c.Usage)
 		}
 	case "message_stop":
 		s.ended = true
 	}
 }
 
-// cumulative reads the report of a message_delta. It keeps the last value of each field,
-// which for the input are often absent.
-func (s *stream) cumulative(text []byte) {
-	var r report
-	u, err := readUsage(Anthropic, text)
-	if err != nil || json.Unmarshal(text, &r) != nil {
-		s.invalid = true
-		return
-	}
-	before := s.u
-	if !r.Created.here {
-		u.input, u.written = u.input+before.written, before.written
-	}
-	if !r.Read.here {
-		u.cached = before.cached
-	}
-	if u.hasOutput && u.output < s.least || s.u.add(u) != nil {
-		s.invalid = true
-	}
-}
-
 // end returns what the stream used.
 func (s *stream) end() (usage, string) {
+	r := s.report
 	seen := max(ceil(s.texts, bytesPerToken), s.events, s.least)
-	if s.invalid {
-		return usage{output: max(ceil(s.texts, bytesPerToken), s.events)}, UsageInvalid
+	if r.Output.here {
+		r.Output.n = max(r.Output.n, s.least)
 	}
-	u := s.u
 	if s.partly && !s.ended {
 		// It was a report in between.
-		seen = max(seen, u.output)
-		u.hasOutput = false
+		seen = max(seen, r.usage(s.form, s.endpoint).output)
+		r.Completion, r.Output, r.Total = number{}, number{}, number{}
 	}
-	if !u.hasOutput {
-		u.output = seen
-	}
-	if !u.hasInput || !u.hasOutput {
-		return u, UsageAbsent
-	}
-	return u, ""
+	return r.end(s.form, s.endpoint, seen)
 }

@@ -164,7 +164,8 @@ func (e *envoyproxy) stat(domain string, r *rules.Rule, asked []rules.Entry) *st
 	defer e.mu.Unlock()
 	if s = e.stats[name]; s == nil {
 		s = &stat{rule: r.Path, named: named}
-		e.stats[name] = s
+		// A part of a request would keep all of it.
+		e.stats[statName{strings.Clone(name.domain), strings.Clone(name.key1), strings.Clone(name.key2)}] = s
 		if named {
 			e.named++
 		}
@@ -233,8 +234,12 @@ var (
 	separators = strings.NewReplacer(":", "_", "|", "_")
 )
 
+// maxPart is the length of the longest part of a name: clients choose requested values.
+const maxPart = 1 << 10
+
 // cleaned returns a part of a name without the bytes that separate parts elsewhere.
 func cleaned(part string) string {
+	part = text(part[:min(len(part), maxPart)])
 	if strings.IndexByte(part, '.') >= 0 {
 		part = address.ReplaceAllStringFunc(part, func(ip string) string { return strings.ReplaceAll(ip, ".", "_") })
 	}

@@ -76,7 +76,7 @@ func New(o Options) *Metrics {
 		requests:  counters("weir_http_requests_total", "HTTP requests that were answered.", "path", "code"),
 		calls:     counters("weir_grpc_calls_total", "Unary gRPC calls that were answered.", "method", "code"),
 		callers:   counters("weir_caller_requests_total", "Requests by the caller's name in the file of callers, the listener, and whether the caller was admitted, forbidden or unauthenticated.", "caller", "listener", "outcome"),
-		rejected:  counters("weir_rejected_total", "Connections and calls that a listener rejected before it decoded them, by reason: too many connections, too much request memory, too many watches, a message that is too large or arrived too slowly, an answer that was not read, or a client that broke HTTP/2's rules or sent a flood of frames that are no calls.", "listener", "reason"),
+		rejected:  counters("weir_rejected_total", "Connections and calls that a listener rejected before it decoded them, by reason: too many connections, too much request memory, too many watches, a message or header that is too large, a message that arrived too slowly, an answer that was not read, or a client that broke HTTP/2's rules or sent a flood of frames that are no calls.", "listener", "reason"),
 		retired:   counters("weir_grpc_connections_retired_total", "gRPC connections whose clients were asked to reconnect, because they were idle or old.", "reason"),
 		compared:  counters("weir_compared_total", "Calls of Envoy that were answered with another service's answer, by how Weir's differs.", "result"),
 		unmatched: counters("weir_unmatched_total", "Requests that no rule applied to: no rules file has the domain, or no rule of the domain matches the descriptors. Only domains of the rules are labels.", "domain", "domain_known"),
@@ -120,20 +120,25 @@ func (m *Metrics) Handler() http.Handler {
 	})
 }
 
-// FrontEnd observes the decisions of one front-end, for [traffic.Recorder] too.
-func (m *Metrics) FrontEnd(name string) observe.Observer {
-	return &frontEnd{m.traffic, m.decisions.WithLabelValues(name), classesOf(m.errors.MustCurryWith(prometheus.Labels{"frontend": name}))}
+// FrontEnd observes the decisions of one front-end, for [traffic.Recorder] too; enforced says
+// whether it refuses anything.
+func (m *Metrics) FrontEnd(name string, enforced bool) observe.Observer {
+	record := m.traffic.Observe
+	if !enforced {
+		record = m.traffic.ObserveUnenforced
+	}
+	return &frontEnd{record, m.decisions.WithLabelValues(name), classesOf(m.errors.MustCurryWith(prometheus.Labels{"frontend": name}))}
 }
 
 type frontEnd struct {
-	traffic *traffic.Recorder
+	record  func(*observe.Call)
 	seconds prometheus.Observer
 	errors  classes
 }
 
 // Observe counts a call.
 func (f *frontEnd) Observe(c *observe.Call) {
-	f.traffic.Observe(c)
+	f.record(c)
 	f.seconds.Observe(c.Took.Seconds())
 	f.errors.count(c.Acts)
 }

@@ -59,7 +59,7 @@ func newFixture(tb testing.TB, text string) *fixture {
 	store := observe.Wrap(memstore.New(memstore.Options{}), observe.Options{Observer: f.Store()})
 	f.service = rls.New(rls.Options{
 		Rules: func() *rules.Set { return f.set }, Decided: f.Decided,
-		Taker: observe.Wrap(store, observe.Options{Observer: f.FrontEnd("rls")}),
+		Taker: observe.Wrap(store, observe.Options{Observer: f.FrontEnd("rls", true)}),
 	})
 	return f
 }
@@ -249,7 +249,7 @@ func TestErrorsAndCalls(t *testing.T) {
 	limit := f.set.Rules()[0].Limits[0].Limit
 	for _, err := range []error{weir.ErrAmbiguous, &weir.InvalidError{}, fmt.Errorf("x")} {
 		call := &observe.Call{Acts: []*weir.Act{{Charges: []weir.Charge{{Limit: limit}}, Err: err}}, Limits: []*weir.Limit{limit}}
-		f.FrontEnd("http").Observe(call)
+		f.FrontEnd("http", true).Observe(call)
 		f.Store().Observe(call)
 	}
 	answers := f.HTTP(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }), "/known")
@@ -325,7 +325,7 @@ func BenchmarkFrontEnd(b *testing.B) {
 	limit := f.set.Rules()[0].Limits[0].Limit
 	act := &weir.Act{Charges: []weir.Charge{{Key: "d/a=1", Limit: limit, Cost: 1}}, Decisions: []weir.Decision{{Outcome: weir.Granted, Granted: 1, Source: acts.SourceStore}}}
 	call := &observe.Call{Acts: []*weir.Act{act}, Limits: []*weir.Limit{limit}, Took: time.Microsecond}
-	for name, observer := range map[string]observe.Observer{"front-end": f.FrontEnd("http"), "store": f.Store(), "traffic alone": f.recorder} {
+	for name, observer := range map[string]observe.Observer{"front-end": f.FrontEnd("http", true), "store": f.Store(), "traffic alone": f.recorder} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -11,17 +11,20 @@ import (
 
 // Models counts the requests to language models.
 type Models struct {
-	requests, tokens, missing, under, unrecorded *prometheus.CounterVec
-	unsettled                                    prometheus.Counter
-	first                                        prometheus.Histogram
-	streams                                      prometheus.Gauge
+	requests, tokens, dollars, units, missing, under, unrecorded *prometheus.CounterVec
+
+	unsettled prometheus.Counter
+	first     prometheus.Histogram
+	streams   prometheus.Gauge
 }
 
 // Models returns the metrics of a proxy for language models, and exports them. Call it once.
 func (m *Metrics) Models() *Models {
 	o := &Models{
 		requests:   counters("weir_models_requests_total", "Requests to language models that were answered, by the form, openai or anthropic, and the status.", "form", "code"),
-		tokens:     counters("weir_models_tokens_total", "Tokens of language models that were settled: input, cached or output.", "kind"),
+		tokens:     counters("weir_models_tokens_total", "Tokens of language models that were settled, by the row of the price table and the kind: input, cached or output.", "model", "kind"),
+		dollars:    counters("weir_models_dollars_total", "Dollars that settled requests to language models cost, by the row of the price table.", "model"),
+		units:      counters("weir_models_settled_units_total", "Units that settled requests to language models were charged, by the rule, the row of the price table, and what the limit counts; usd are millionths of a dollar.", "rule", "model", "count"),
 		missing:    counters("weir_models_usage_missing_total", "Answers of language models without usage that counts, by the reason: absent, invalid, cut, client_left or encoded.", "reason"),
 		under:      counters("weir_models_underestimated_units_total", "Units that requests to language models used beyond their hold.", "rule"),
 		unrecorded: counters("weir_models_forgiven_units_total", "Units that were used and not recorded, because a limit records at most one full drain beyond its count.", "rule"),
@@ -29,7 +32,7 @@ func (m *Metrics) Models() *Models {
 		first:      prometheus.NewHistogram(timed("weir_models_first_byte_seconds", "Time until the head of the answer of a language model.")),
 		streams:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_models_streams", Help: "Streams of language models that are open."}),
 	}
-	m.registry.MustRegister(o.requests, o.tokens, o.missing, o.under, o.unrecorded, o.unsettled, o.first, o.streams)
+	m.registry.MustRegister(o.requests, o.tokens, o.dollars, o.units, o.missing, o.under, o.unrecorded, o.unsettled, o.first, o.streams)
 	return o
 }
 
@@ -44,11 +47,19 @@ func (o *Models) FirstByte(d time.Duration) { o.first.Observe(d.Seconds()) }
 // Stream counts streams that begin, 1, and end, -1.
 func (o *Models) Stream(_, _ string, change int) { o.streams.Add(float64(change)) }
 
-// Settled counts the tokens of a request.
-func (o *Models) Settled(_, _ string, used map[string]int64) {
+// Settled counts the tokens and the dollars of a request, whose price has a row.
+func (o *Models) Settled(_, _, row string, used map[string]int64) {
 	for _, kind := range [...]string{config.MeterInput, config.MeterCached, config.MeterOutput} {
-		o.tokens.WithLabelValues(kind).Add(float64(used[kind]))
+		o.tokens.WithLabelValues(row, kind).Add(float64(used[kind]))
 	}
+	if usd, priced := used[config.MeterUSD]; priced {
+		o.dollars.WithLabelValues(row).Add(float64(usd) / config.MicroUSD)
+	}
+}
+
+// Charged counts the units that a rule was charged.
+func (o *Models) Charged(rule, row, count string, units int64) {
+	o.units.WithLabelValues(rule, row, count).Add(float64(units))
 }
 
 // UsageMissing counts an answer without usage that counts.

@@ -266,13 +266,15 @@ func ofTraffic(recorder *traffic.Recorder) *collector {
 	undecided := prometheus.NewDesc("weir_undecided_total", "Charges whose callers got an error instead of a decision, by the rule.", []string{"domain", "rule"}, nil)
 	decisions := prometheus.NewDesc("weir_decisions_total", "Charges that were decided, by their rule, the decision and its source.", []string{"domain", "rule", "decision", "source"}, nil)
 	trials := prometheus.NewDesc("weir_trial_decisions_total", "Charges that were decided under limits on trial, by their rule and the decision that they would have had.", []string{"domain", "rule", "decision"}, nil)
-	units := prometheus.NewDesc("weir_granted_units_total", "Units that were granted, by the rule.", []string{"domain", "rule"}, nil)
+	units := prometheus.NewDesc("weir_granted_units_total", "Units that were granted, by the rule. Those of a hold count when it is settled, as much as the settlement charges.", []string{"domain", "rule"}, nil)
+	held := prometheus.NewDesc("weir_held_units_total", "Units that were granted to holds, by the rule, whatever they were settled at.", []string{"domain", "rule"}, nil)
 	near := prometheus.NewDesc("weir_near_limit_total", "Charges that were granted when the limit was nearly used up, by the rule.", []string{"domain", "rule"}, nil)
-	budgets := prometheus.NewDesc("weir_budget_units_total", "Units of a budget that were granted, by the rule that charged it and, of a rule that has several, the alternative.", []string{"domain", "budget", "rule", "alternative"}, nil)
+	budgets := prometheus.NewDesc("weir_budget_units_total", "Units of a budget that were granted, by the rule that charged it and, of a rule that has several, the alternative. Those of a hold count when it is settled, as much as the settlement charges.", []string{"domain", "budget", "rule", "alternative"}, nil)
+	budgetsHeld := prometheus.NewDesc("weir_budget_held_units_total", "Units of a budget that were granted to holds, by rule and alternative, whatever they were settled at.", []string{"domain", "budget", "rule", "alternative"}, nil)
 	collect := func(to chan<- prometheus.Metric) {
 		// Limits of one name that charge different budgets are counted together, except
 		// for their budgets.
-		sums := map[*prometheus.Desc]map[[4]string]uint64{decisions: {}, undecided: {}, trials: {}, units: {}, near: {}, budgets: {}}
+		sums := map[*prometheus.Desc]map[[4]string]uint64{decisions: {}, undecided: {}, trials: {}, units: {}, held: {}, near: {}, budgets: {}, budgetsHeld: {}}
 		for _, n := range recorder.Totals() {
 			switch failed := n.Decision == traffic.Failed; {
 			case n.Trial && !failed:
@@ -286,17 +288,23 @@ func ofTraffic(recorder *traffic.Recorder) *collector {
 		}
 		for _, u := range recorder.Usage() {
 			sums[units][[4]string{u.Domain, u.Rule}] += u.Units
+			if u.Held > 0 {
+				sums[held][[4]string{u.Domain, u.Rule}] += u.Held
+			}
 			sums[near][[4]string{u.Domain, u.Rule}] += u.NearLimit
 		}
 		for _, u := range recorder.BudgetUsage() {
 			sums[budgets][[4]string{u.Domain, u.Budget, u.Rule, u.Alternative}] += u.Units
+			if u.Held > 0 {
+				sums[budgetsHeld][[4]string{u.Domain, u.Budget, u.Rule, u.Alternative}] += u.Held
+			}
 		}
-		labels := map[*prometheus.Desc]int{decisions: 4, undecided: 2, trials: 3, units: 2, near: 2, budgets: 4}
+		labels := map[*prometheus.Desc]int{decisions: 4, undecided: 2, trials: 3, units: 2, held: 2, near: 2, budgets: 4, budgetsHeld: 4}
 		for desc, all := range sums {
 			for of, n := range all {
 				send(to, desc, prometheus.CounterValue, float64(n), of[:labels[desc]]...)
 			}
 		}
 	}
-	return &collector{[]*prometheus.Desc{decisions, undecided, trials, units, near, budgets}, collect}
+	return &collector{[]*prometheus.Desc{decisions, undecided, trials, units, held, near, budgets, budgetsHeld}, collect}
 }

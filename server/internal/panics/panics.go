@@ -11,10 +11,11 @@ import (
 	"net/http"
 	"runtime"
 
+	"github.com/weirlimit/weir/internal/logs"
+
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/internal/recorder"
 )
@@ -38,7 +39,7 @@ type Reporter struct {
 	// Count, if not nil, is called for each panic.
 	Count func()
 
-	logged deadline.Seldom
+	logged logs.Seldom
 }
 
 // Report reports what a call died of. It has to be called by the function that
@@ -47,7 +48,10 @@ func (r *Reporter) Report(ctx context.Context, call string, cause any) {
 	if r.Count != nil {
 		r.Count()
 	}
-	if r.Logger == nil || !r.logged.Due() {
+	if r.Logger == nil {
+		return
+	}
+	if _, due := r.logged.Due(); !due {
 		return
 	}
 	stack := make([]byte, maxStack)

@@ -353,8 +353,14 @@ func (c *session) refuse(refusal string) {
 	c.fail(refusal)
 }
 
+// maxName is the length of the longest name of a client, which its connection keeps.
+const maxName = 4 << 10
+
 // nameable reports whether a client may have that name.
 func nameable(name []byte) bool {
+	if len(name) > maxName {
+		return false
+	}
 	for _, b := range name {
 		if b <= ' ' || b > '~' {
 			return false

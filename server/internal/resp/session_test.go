@@ -38,6 +38,9 @@ func (c halfConn) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
+// maxPart is the length of a long argument, many of which make a request too large.
+const maxPart = 4 << 10
+
 func TestProtocolErrors(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ send, want string }{
@@ -50,7 +53,7 @@ func TestProtocolErrors(t *testing.T) {
 		"count, bare newline": {"*1\n$4\nPING\n", "invalid multibulk length"},
 		"a gigabyte":          {lines("*1 $999999999"), "invalid bulk length"},
 		"an argument's end":   {lines(fmt.Sprintf("*1 $%d", maxRequest-len("*1..$67572..")-1)), "too big request"},
-		"many long arguments": {"*64\r\n" + strings.Repeat(fmt.Sprintf("$%d\r\n%s\r\n", maxKey, strings.Repeat("x", maxKey)), 17), "too big request"},
+		"many long arguments": {"*64\r\n" + strings.Repeat(fmt.Sprintf("$%d\r\n%s\r\n", maxPart, strings.Repeat("x", maxPart)), 17), "too big request"},
 		"no room for another": {"*2\r\n" + fmt.Sprintf("$67569\r\n%s\r\n", strings.Repeat("x", 67569)) + "$1", "too big request"},
 		"null":                {lines("*1 $-1"), "invalid bulk length"},
 		"nested":              {lines("*1 *1 *1"), `expected '$', got '*'`},
@@ -99,7 +102,7 @@ func TestAnnouncementsCostNothing(t *testing.T) {
 // byte, and looks at the buffer afterwards.
 func TestLongRequestsGiveMemoryBack(t *testing.T) {
 	t.Parallel()
-	long := "*17\r\n" + strings.Repeat(fmt.Sprintf("$%d\r\n%s\r\n", maxKey, strings.Repeat("x", maxKey)), 16)
+	long := "*17\r\n" + strings.Repeat(fmt.Sprintf("$%d\r\n%s\r\n", maxPart, strings.Repeat("x", maxPart)), 16)
 	rest := maxRequest - len(long) - len("$1790\r\n\r\n")
 	long += fmt.Sprintf("$%d\r\n%s\r\n", rest, strings.Repeat("x", rest))
 	c := newSession(newServer(t, Options{}), nopConn{})
@@ -155,7 +158,7 @@ func TestLargeAnswersAreWrittenInParts(t *testing.T) {
 	}()
 	for answer := make([]byte, 1<<20); ; {
 		n, err := conn.Read(answer)
-		if n > maxUnsent+maxKey {
+		if n > maxUnsent+maxPart {
 			t.Errorf("%d bytes in one write", n)
 		}
 		if err != nil {

@@ -26,7 +26,6 @@ const (
 	// maxBatch is the number of decisions in one call.
 	maxBatch = 64
 
-	maxKey     = 4 << 10            // bytes of a key
 	maxUnits   = 1_000_000_000      // of a burst, a count or a quantity
 	maxSeconds = 366 * 24 * 60 * 60 // of a period
 )
@@ -124,9 +123,6 @@ func (s *Server) charge(args [][]byte, keep []byte) (weir.Charge, error) {
 		{name: "count per period", least: 1, most: maxUnits},
 		{name: "period", least: 1, most: maxSeconds},
 		{name: "quantity", most: maxUnits, value: 1},
-	}
-	if n := len(args[0]); n > maxKey {
-		return weir.Charge{}, &weir.InvalidError{Field: "key", Value: strconv.Itoa(n) + " bytes", Want: fmt.Sprintf("at most %d bytes", maxKey)}
 	}
 	for i, arg := range args[1:] {
 		if err := fields[i].parse(arg); err != nil {

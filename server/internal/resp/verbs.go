@@ -40,7 +40,7 @@ var verbs = map[string]*verb{
 		kind: acts.KindTake, cost: 1, options: []string{"cost", "id", "hold", "upto", "wait"},
 		usage: "<key> <limit> [COST <n>] [KEEP <n>] [AND ...] [ID <id>] [HOLD <ms>] [UPTO <n>] [WAIT <ms>] " + inUsage,
 	},
-	"weir.peek":    {kind: acts.KindTake, usage: eachUsage + inUsage},
+	"weir.peek":    {kind: acts.KindTake, options: []string{"cost"}, usage: "<key> <limit> [COST <n>] [KEEP <n>] [AND ...] " + inUsage},
 	"weir.settle":  {kind: acts.KindSettle, cost: -1, named: true, options: []string{"cost", "id"}, usage: costUsage + "ID <id> " + inUsage},
 	"weir.refund":  {kind: acts.KindRefund, cost: -1, options: []string{"cost", "id"}, usage: costUsage + "[ID <id>] " + inUsage},
 	"weir.release": {kind: acts.KindRelease, named: true, options: []string{"id"}, usage: eachUsage + "ID <id> " + inUsage},
@@ -77,6 +77,7 @@ func (c *session) plan(a *ask, name string, v *verb, args [][]byte) error {
 	if err := r.read(); err != nil {
 		return err
 	}
+	a.request.Dry = name == "weir.peek" && a.request.Charges()
 	if err := c.who.MayAsk(&a.request); err != nil {
 		return err
 	}
@@ -263,7 +264,9 @@ func (c *session) answered(a *ask) {
 			granted = min(granted, r.Granted)
 		}
 	}
-	if granted == math.MaxInt64 {
+	if a.request.Dry {
+		granted = 0
+	} else if granted == math.MaxInt64 {
 		granted = max(a.request.Calls[0].Cost, a.request.UpTo)
 	}
 	d := &rulings[s]
@@ -341,6 +344,8 @@ func failure(err error) string {
 		return "ERR " + usage.Error()
 	case errors.As(err, &forbidden):
 		return "NOPERM " + forbidden.Error()
+	case errors.Is(err, rules.ErrCallsForbidden):
+		return "NOPERM " + err.Error()
 	case errors.As(err, &id):
 		return idClasses[id] + " " + id.Error()
 	case errors.Is(err, weir.ErrInvalid):

@@ -132,7 +132,7 @@ func TestThrottleKeysAreAnyBytes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, Options{})
 	seen := map[string]bool{}
-	for _, key := range []string{"", "a", "a\x00", "a\r\n", "{a}", "}", "\xff", "\xff\xfe", "cl.throttle;a", strings.Repeat("k", maxKey)} {
+	for _, key := range []string{"", "a", "a\x00", "a\r\n", "{a}", "}", "\xff", "\xff\xfe", "cl.throttle;a", strings.Repeat("k", 60<<10)} {
 		if seen[key] {
 			t.Fatalf("%q is there twice", key)
 		}
@@ -153,10 +153,7 @@ func TestLongArgumentsAreErrors(t *testing.T) {
 		send []string
 		want string
 	}{
-		{[]string{"CL.THROTTLE", strings.Repeat("k", maxKey+1), "1", "1", "1"}, "ERR key is 4097 bytes: want at most 4096 bytes"},
 		{[]string{"CL.THROTTLE", "k", "1", "1", "1", "1", "ID", strings.Repeat("i", 5000)}, "ERR ID is 5000 bytes: want 1 … 128 bytes"},
-		{[]string{"WEIR.TAKE", strings.Repeat("k", 1025), "1/s"}, "ERR limits[0].key is 1025 bytes: want 1 … 1024 bytes"},
-		{[]string{"WEIR.TAKE", strings.Repeat("k", 60_000), "1/s"}, "ERR limits[0].key is 60000 bytes: want 1 … 1024 bytes"},
 		{[]string{"WEIR.TAKE", "k", "1/s", "ID", strings.Repeat("i", 5000)}, "ERR id is 5000 bytes: want at most 128 bytes"},
 		{[]string{"WEIR.TAKE", "k", "1/s", "IN", strings.Repeat("d", 5000)}, "ERR domain is 5000 bytes: want at most 1024 bytes"},
 		{[]string{"ECHO", strings.Repeat("e", 5000)}, `ERR an argument of "ECHO" is too long: want at most 4096 bytes`},

@@ -42,7 +42,7 @@ func TestAlgorithms(t *testing.T) {
 			wait 1ms
 			g=1 => OK | OK 6/MINUTE g 0 30s`,
 		"a refusal is not charged": `
-			g=1 +4 => OVER_LIMIT | OVER_LIMIT 6/MINUTE g 0 0s
+			g=1 +4 => OVER_LIMIT | OVER_LIMIT 6/MINUTE g 0 596523h14m7s
 			g=1 +3 => OK | OK 6/MINUTE g 0 30s`,
 		"the file's name": `
 			g=named => OK | OK 6/MINUTE n 5 10s`,
@@ -59,7 +59,7 @@ func TestAlgorithms(t *testing.T) {
 			wait 10s
 			g=1 +0 => OK | OK 6/MINUTE g 1 20s
 			seats=1 +0 => OK | OK 2/MINUTE seats 2 0s
-			zero=1 +0 => OVER_LIMIT | OVER_LIMIT 0/MINUTE zero 0 0s`,
+			zero=1 +0 => OVER_LIMIT | OVER_LIMIT 0/MINUTE zero 0 596523h14m7s`,
 		"what would have to wait is refused": `
 			leaky=1 +2 => OK | OK 6/MINUTE leaky 0 20s
 			leaky=1 +0 => OVER_LIMIT | OVER_LIMIT 6/MINUTE leaky 0 20s
@@ -85,9 +85,9 @@ func TestAlgorithms(t *testing.T) {
 			cell=1; g=2 +2 => OK | OK 3/MINUTE cell 2 1m1s | OK 6/MINUTE g 1 20s
 			plain=1; g=1 => OVER_LIMIT | OK 3/MINUTE 2 56s | OVER_LIMIT 6/MINUTE g 0 10s`,
 		"more than can be asked": `
-			cell=1; g=1 +1000000001 => OVER_LIMIT | OK 3/MINUTE cell 3 0s | OVER_LIMIT 6/MINUTE g 0 0s
-			cell=1; g=1 +18446744073709551615 => OVER_LIMIT | OK 3/MINUTE cell 3 0s | OVER_LIMIT 6/MINUTE g 0 0s
-			g=1 +0; cell=1 +4 => OVER_LIMIT | OK 6/MINUTE g 3 0s | OVER_LIMIT 3/MINUTE cell 0 0s`,
+			cell=1; g=1 +1000000001 => OVER_LIMIT | OK 3/MINUTE cell 3 0s | OVER_LIMIT 6/MINUTE g 0 596523h14m7s
+			cell=1; g=1 +18446744073709551615 => OVER_LIMIT | OK 3/MINUTE cell 3 0s | OVER_LIMIT 6/MINUTE g 0 596523h14m7s
+			g=1 +0; cell=1 +4 => OVER_LIMIT | OK 6/MINUTE g 3 0s | OVER_LIMIT 3/MINUTE cell 0 596523h14m7s`,
 		"refunds": `
 			g=1 +3 => OK | OK 6/MINUTE g 0 30s
 			g=1 -2 => OK | OK 6/MINUTE g 2 10s

@@ -33,8 +33,8 @@ type Status struct {
 	Limit     *CurrentLimit
 	Remaining uint32
 	// Reset is the time until the window ends, in whole seconds; for rules with an
-	// algorithm, until the request could pass, or else until the limit is full again. It
-	// is 0 without a Limit.
+	// algorithm, until the request could pass, or else until the limit is full again, and
+	// [ratelimitheader.Never] if the request can never pass. It is 0 without a Limit.
 	Reset time.Duration
 }
 
@@ -167,8 +167,18 @@ func (s *Service) rule(a *rules.Applied, cost int64) ruling {
 		r.remaining = 0
 	}
 	r.remaining = max(0, r.remaining)
-	r.over = r.over && !a.Rule.Shadow
+	if r.over = r.over && !a.Rule.Shadow; r.over && !counted(a) && neverFits(a, d, cost) {
+		r.wait = weir.Never
+	}
 	return r
+}
+
+// neverFits reports whether no wait turns a refusal into a grant. An override of a key ends.
+func neverFits(a *rules.Applied, d *weir.Decision, cost int64) bool {
+	if peeks(a) {
+		return !a.Overridden && max(1, cost) > a.Limit.Capacity()-a.Act.Charges[a.Charge].Keep
+	}
+	return d.RetryAfter == weir.Never
 }
 
 // counted reports whether a limit counts like envoyproxy/ratelimit, beyond its limit.
@@ -336,7 +346,7 @@ func (j *judgement) metadata(req *Request) map[string]any {
 func describe(d *Descriptor) map[string]any {
 	entries := make([]any, len(d.Entries))
 	for i, e := range d.Entries {
-		entries[i] = e.Key + "=" + e.Value
+		entries[i] = e.Key + "=" + strings.ToValidUTF8(e.Value, "\uFFFD")
 	}
 	m := map[string]any{"entries": entries}
 	if l := d.Limit; l != nil {

@@ -24,6 +24,17 @@ func (s *Service) Answer(ctx context.Context, call Charger, raw, b []byte) ([]by
 	return s.alone(ctx, p, b)
 }
 
+// Oversized returns the encoded answer to requests that are too large to be read; nil if
+// they get an error.
+func (s *Service) Oversized() []byte {
+	if !s.options.RefuseOversized {
+		return nil
+	}
+	// An answer without metadata fits every message.
+	answer, _ := appendAnswer(nil, &Answer{Over: !s.options.Shadow})
+	return answer
+}
+
 // statusOf returns the status of an error. The words of a store's driver stay in the
 // log; the class says whether the charge was applied.
 func statusOf(err error) error {

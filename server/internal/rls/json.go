@@ -75,15 +75,24 @@ func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request, answered fun
 func (s *Service) refuseBody(w http.ResponseWriter, err error) {
 	switch tooLarge := new(http.MaxBytesError); {
 	case errors.As(err, &tooLarge):
+		s.rejected(admission.Message)
+		if answer := s.Oversized(); answer != nil {
+			writeJSON(w, answer)
+			return
+		}
 		plain(w, http.StatusRequestEntityTooLarge)
 	case errors.Is(err, admission.ErrFull):
-		if s.options.Rejected != nil {
-			s.options.Rejected(admission.Memory)
-		}
+		s.rejected(admission.Memory)
 		w.Header().Set("Retry-After", "1")
 		plain(w, http.StatusServiceUnavailable)
 	default:
 		plain(w, http.StatusBadRequest)
+	}
+}
+
+func (s *Service) rejected(why admission.Reason) {
+	if s.options.Rejected != nil {
+		s.options.Rejected(why)
 	}
 }
 

@@ -29,7 +29,7 @@ func TestNegativeHitsBeyondTheKeyLimit(t *testing.T) {
 			store := memstore.New(memstore.Options{Now: clock.Now})
 			var servers [2]*bench
 			for i := range servers {
-				taker := keylimit.Wrap(store, keylimit.Options{Now: clock.Now, Budget: func(*weir.Limit) weir.KeyLimit {
+				taker := keylimit.Wrap(store, keylimit.Options{Now: clock.Now, Budget: func(*weir.Charge) weir.KeyLimit {
 					return weir.KeyLimit{MaxKeys: 1, Overflow: "all others"}
 				}})
 				servers[i] = &bench{t: t, clock: clock, service: newService(t, "domain: d\ndescriptors: [{key: path, rate_limit: {unit: day, requests_per_unit: 10"+form+"}}]", rls.Options{Taker: taker, Now: clock.Now})}

@@ -185,7 +185,8 @@ func (m *message) entry(raw []byte) bool {
 		case f.is(1, protowire.BytesType):
 			e.Key, ok = m.string(f.bytes)
 		case f.is(2, protowire.BytesType):
-			e.Value, ok = m.string(f.bytes)
+			// A client may choose the bytes, and Envoy passes what gets no decision.
+			e.Value = m.part(f.bytes)
 		}
 		if !ok {
 			return false
@@ -194,14 +195,19 @@ func (m *message) entry(raw []byte) bool {
 	return true
 }
 
-// string returns the part of the text that corresponds to a part of the message.
+// string is part for a text, and reports whether it is one.
 func (m *message) string(part []byte) (string, bool) {
 	if !utf8.Valid(part) {
 		return "", false
 	}
+	return m.part(part), true
+}
+
+// part returns the part of the text that corresponds to a part of the message.
+func (m *message) part(part []byte) string {
 	// The capacity of each part reaches to the end of the message.
 	from := len(m.text) - cap(part)
-	return m.text[from : from+len(part)], true
+	return m.text[from : from+len(part)]
 }
 
 // override decodes a limit, or more of it: repeated fields replace earlier ones. It reports

@@ -129,12 +129,10 @@ func prepare(asked *rules.Request, plan *rules.Plan) error {
 // checkHits refuses costs that this limit cannot take.
 func checkHits(a *rules.Applied, ask *rules.Ask) error {
 	var field, value, want string
-	switch slots := algo.TraitsOf(a.Limit.Algorithm).HoldsSlots; {
-	case slots && ask.Record:
+	switch {
+	case ask.Record && algo.TraitsOf(a.Limit.Algorithm).HoldsSlots:
 		field, value = "entries", "weir=settle"
 		want = "another last entry: the limit " + strconv.Quote(a.Limit.Name) + " has slots, which are not settled"
-	case slots && ask.Cost > algo.MaxSlots:
-		want = fmt.Sprintf("at most %d slots", algo.MaxSlots)
 	case ask.Refund && ask.Cost > mostHits(a.Limit):
 		want = fmt.Sprintf("at most %d to refund", mostHits(a.Limit))
 	default:
@@ -145,7 +143,10 @@ func checkHits(a *rules.Applied, ask *rules.Ask) error {
 
 // mostHits is the largest cost that a limit takes.
 func mostHits(l *weir.Limit) int64 {
-	if l.ChargeRefused && algo.TraitsOf(l.Algorithm).Reports {
+	switch traits := algo.TraitsOf(l.Algorithm); {
+	case traits.HoldsSlots:
+		return algo.MaxSlots
+	case l.ChargeRefused && traits.Reports:
 		return algo.MaxCount
 	}
 	return weir.MaxCost

@@ -60,11 +60,14 @@ type Options struct {
 	Decided func(*rules.Request, *rules.Plan)
 	// Bounds limit the size of a request.
 	Bounds rules.Bounds
+	// RefuseOversized answers OVER_LIMIT to requests that are too large to be read, as a
+	// client's bytes may make them. Otherwise they get an error.
+	RefuseOversized bool
 	// Budget bounds the memory of requests over HTTP that are being decoded. Nil: no
 	// bound.
 	Budget *admission.Budget
 	// Rejected, if not nil, is called for requests over HTTP that found no room in the
-	// budget.
+	// budget or are too large.
 	Rejected func(admission.Reason)
 	// Now is the clock for decisions that were made without a store: it tells when the
 	// window of a limit that refuses everything ends. Nil: time.Now.

@@ -36,7 +36,7 @@ func TestPairs(t *testing.T) {
 			seats=1 -1 => OK | OK 2/MINUTE seats 2 0s
 			seats=1 -1 => OK | OK 2/MINUTE seats 2 0s
 			seats=1 +2 => OK | OK 2/MINUTE seats 0 1m0s
-			seats=2 +3 => OVER_LIMIT | OVER_LIMIT 2/MINUTE seats 0 1m0s`,
+			seats=2 +3 => OVER_LIMIT | OVER_LIMIT 2/MINUTE seats 0 596523h14m7s`,
 		"lost ends": `
 			seats=1 +2 => OK | OK 2/MINUTE seats 0 1m0s
 			wait 59999ms

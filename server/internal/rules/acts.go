@@ -40,7 +40,7 @@ func (b *builder) build() error {
 		return err
 	}
 	b.grow(applied, solo+trials)
-	if b.plan.ID == "" && b.concurrent && b.req.Kind == acts.KindTake && b.req.Charges() {
+	if b.plan.ID == "" && b.concurrent && b.req.Kind == acts.KindTake && b.req.Charges() && !b.req.Dry {
 		b.plan.ID = rand.Text()
 	}
 	for i := range b.found {
@@ -224,7 +224,7 @@ func (b *builder) act(m *matched, c *weir.Charge) *weir.Act {
 	b.charges, b.decisions = b.charges[:from+size], b.decisions[:from+size]
 	b.acts = append(b.acts, weir.Act{
 		Kind: kind, ID: b.actID(m, alone), Anonymous: m.ask.Anonymous && (kind != acts.KindTake || algo.TraitsOf(c.Limit.Algorithm).HoldsSlots),
-		NewID: b.req.ID == "", Hold: b.req.Hold, MaxWait: b.req.MaxWait, Immediate: b.req.Immediate,
+		NewID: b.req.ID == "", Hold: b.req.Hold, MaxWait: b.req.MaxWait, Immediate: b.req.Immediate, Dry: b.req.Dry,
 		Charges: b.charges[from : from : from+size], Decisions: b.decisions[from : from+size : from+size],
 	})
 	act := &b.acts[len(b.acts)-1]

@@ -17,16 +17,16 @@ const (
 	MaxEntries = config.MaxDepth
 	// MaxKeyBytes is the length of the longest key of an entry.
 	MaxKeyBytes = config.MaxTextBytes
-	// MaxValueBytes is the length of the longest value of an entry.
-	MaxValueBytes = 16 << 10
 	// MaxCharges is how many charges a request may make. Of rules with an algorithm it
 	// is [weir.MaxCharges], since those are decided together.
 	MaxCharges = 1024
 )
 
-// Bounds limit the size of a request. The zero value stands for the largest bounds:
-// [MaxDescriptors] and [MaxValueBytes].
-type Bounds struct{ Descriptors, ValueBytes int }
+// Bounds limit the size of a request. The zero value stands for the largest bound,
+// [MaxDescriptors]. Values have none: clients choose them, and one that a client could make
+// too long would get no decision. The front end bounds the whole message, and keys hold the
+// digest of a long value.
+type Bounds struct{ Descriptors int }
 
 // MostDescriptors is how many descriptors a request may have.
 func (b Bounds) MostDescriptors() int { return cmp.Or(b.Descriptors, MaxDescriptors) }
@@ -45,17 +45,13 @@ func TooManyEntries(descriptor, entries int) error {
 	return outside(fmt.Sprintf("descriptors[%d].entries", descriptor), entries, fmt.Sprintf("at most %d entries", MaxEntries))
 }
 
-func (b Bounds) checkEntries(i int, entries []Entry) error {
+func checkEntries(i int, entries []Entry) error {
 	if len(entries) > MaxEntries {
 		return TooManyEntries(i, len(entries))
 	}
-	most := cmp.Or(b.ValueBytes, MaxValueBytes)
 	for j, e := range entries {
-		switch {
-		case len(e.Key) > MaxKeyBytes:
+		if len(e.Key) > MaxKeyBytes {
 			return tooLong(fmt.Sprintf("descriptors[%d].entries[%d].key", i, j), e.Key, MaxKeyBytes)
-		case len(e.Value) > most:
-			return tooLong(fmt.Sprintf("descriptors[%d].entries[%d].value", i, j), e.Value, most)
 		}
 	}
 	return nil

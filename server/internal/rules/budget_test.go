@@ -169,7 +169,7 @@ func TestFactsOfBudgets(t *testing.T) {
 			t.Fatal(err)
 		}
 		last := plan.Applied[len(plan.Applied)-1]
-		if n, overflow := set.MaxKeys(last.Limit, 0); n != 7 || overflow != "shop/;#budget;all" {
+		if n, overflow := set.MaxKeys(&weir.Charge{Limit: last.Limit}, 0); n != 7 || overflow != "shop/;#budget;all" {
 			t.Errorf("%s: %d %s", descriptor, n, overflow)
 		}
 		if failure, ok := set.OnStoreFailure(&last.Act.Charges[last.Charge]); !ok || failure.String() != "deny" {

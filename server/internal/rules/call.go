@@ -3,6 +3,7 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,13 +13,12 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/server/internal/config"
 )
 
 // The bounds of limits in a call.
 const (
-	// MaxCallKeyBytes is the length of the longest key.
-	MaxCallKeyBytes = 1 << 10
 	// MaxCallLimitBytes is the length of the longest text form, its name included.
 	MaxCallLimitBytes = 128
 )
@@ -30,7 +30,7 @@ const DefaultDomain = "default"
 // the domain, the Key and the limit's name, or its algorithm and period if it has none:
 // another count or burst is still the same budget.
 type Call struct {
-	// Key names who or what is limited: any 1 … [MaxCallKeyBytes] bytes.
+	// Key names who or what is limited: any bytes, at least one. The front end bounds them.
 	Key string
 	// Limit is the text form of the limit, as [weir.ParseLimit] reads it, with an optional
 	// name before it: "login=5/min".
@@ -45,24 +45,113 @@ type Call struct {
 	Keep int64
 }
 
-// calls says what a domain lets programs do with limits of their own.
-type calls struct {
-	path   string // what the keys of all limits in calls begin with
-	domain string
-	names  map[string]*Rule // of the domain's file
-}
-
 // callMark is what follows the domain in the keys of limits in calls. The entries in keys of
 // rules have "=", or come from a pattern with "*".
 const callMark = "/call;"
 
-// newCalls returns the settings of a domain without any.
-func newCalls(domain string) *calls {
+// calls says what a domain lets programs do with limits of their own.
+type calls struct {
+	domain    string
+	path      string // what the keys of all limits in calls begin with
+	forbidden bool
+	names     map[string]*namedCalls // that the domain's file has
+	unnamed   namedCalls
+}
+
+// namedCalls are the settings of the limits in calls that have one name.
+type namedCalls struct {
+	// rule decides them; nil for none. One without Limits leaves the numbers to the calls.
+	rule    *Rule
+	maxKeys int // 0: not said
+	// overflow are the keys that further keys share, by algorithm: states of different ones
+	// differ.
+	overflow [len(algo.Steps)]string
+	failure  config.StoreFailure
+}
+
+func newNamed(path, name string, maxKeys int, failure config.StoreFailure) namedCalls {
+	n := namedCalls{maxKeys: maxKeys, failure: failure}
+	for i := range n.overflow {
+		n.overflow[i] = path + "#further;" + algo.Steps[i].Name + "#" + name
+	}
+	return n
+}
+
+// CallPath is what the keys of all limits in calls to a domain begin with.
+func CallPath(domain string) string {
 	text := appendEscaped(nil, domain, "")
 	if len(text) > config.MaxTextBytes {
 		text = appendDigest([]byte("#"), text)
 	}
-	return &calls{path: string(append(text, callMark...)), domain: domain}
+	return string(append(text, callMark...))
+}
+
+// readCalls makes the settings of a domain.
+func (s *Set) readCalls(name string, c *config.Calls) (*calls, error) {
+	in := &calls{domain: name, path: CallPath(name), forbidden: c.Forbidden, names: make(map[string]*namedCalls, len(c.Names))}
+	in.unnamed = newNamed(in.path, "", c.MaxKeys, c.OnStoreFailure)
+	s.bounded = s.bounded || c.MaxKeys > 0
+	s.calls[in.path] = in
+	for i := range c.Names {
+		l := &c.Names[i]
+		n := newNamed(in.path, l.Limit.Name, l.Limit.MaxKeys, l.Limit.OnStoreFailure)
+		n.rule = in.newRule(l.Limit.Name)
+		n.rule.At, n.rule.Shadow = l.Limit.At, l.Shadow
+		if l.Limit.Grouped {
+			if err := s.fix(n.rule, &n, l.Limit.Limit); err != nil {
+				return nil, err
+			}
+		}
+		if l.Trial != nil {
+			trial := in.newRule(l.Limit.Name)
+			trial.At, trial.Shadow, trial.OnTrial = l.Trial.At, true, true
+			own := newNamed(in.path, l.Limit.Name+"#trial", l.Trial.MaxKeys, config.FailLocal)
+			if err := s.fix(trial, &own, l.Trial.Limit); err != nil {
+				return nil, err
+			}
+			trial.all[0].suffix += "#trial"
+			n.rule.Trial = trial
+		}
+		s.bounded = s.bounded || n.maxKeys > 0
+		in.names[l.Limit.Name] = &n
+		s.callRules = append(s.callRules, n.rule)
+	}
+	return in, nil
+}
+
+// newRule returns a rule, without limits, for limits in calls.
+func (in *calls) newRule(name string) *Rule {
+	return &Rule{Domain: in.domain, Path: in.path + name, Name: name, Grouped: true}
+}
+
+// fix gives a rule the limit that the file has for it.
+func (s *Set) fix(r *Rule, n *namedCalls, limit weir.Limit) error {
+	if err := r.decidedBy(r.Name, limit); err != nil {
+		return fmt.Errorf("%s: %w", r.Path, err)
+	}
+	l := r.all[0]
+	l.MaxKeys, l.OnStoreFailure = n.maxKeys, n.failure
+	f := facts{maxKeys: n.maxKeys, overflow: n.overflow[l.Algorithm], grouped: !r.OnTrial, failure: n.failure}
+	if r.Shadow {
+		f.watched = r
+	}
+	s.limits[l.Limit] = f
+	return nil
+}
+
+// decidedBy gives a rule its limit; name is the one that was given, empty for none.
+func (r *Rule) decidedBy(name string, limit weir.Limit) error {
+	limit.Name = name
+	if name == "" {
+		limit.Name = unnamed(&limit)
+	}
+	compiled, err := limit.Compile()
+	if err != nil {
+		return err
+	}
+	r.all = []*Limit{{Limit: compiled, suffix: callSuffix(name, compiled)}}
+	r.Limits = r.all
+	return nil
 }
 
 // callMistake is the error of a field of the i-th limit in a call; empty for the limit itself.
@@ -93,8 +182,8 @@ func (r *Request) checkCalls() error {
 	}
 	for i := range r.Calls {
 		switch c := &r.Calls[i]; {
-		case c.Key == "" || len(c.Key) > MaxCallKeyBytes:
-			return callMistake(i, "key", strconv.Itoa(len(c.Key))+" bytes", fmt.Sprintf("1 … %d bytes", MaxCallKeyBytes))
+		case c.Key == "":
+			return callMistake(i, "key", "0 bytes", "at least 1 byte")
 		case len(c.Limit)+len(c.Name) > MaxCallLimitBytes:
 			return callMistake(i, "limit", shortened(c.Limit), fmt.Sprintf("at most %d bytes", MaxCallLimitBytes))
 		case c.Cost < 0 || c.Cost > algo.MaxCount:
@@ -115,32 +204,17 @@ func (c *Call) named(i int) (name, text string, err error) {
 		switch {
 		case c.Name != "":
 			return "", "", callMistake(i, "name", shortened(c.Name), "none beside the name "+shortened(name)+" in the limit")
-		case !callName(name):
-			return "", "", callMistake(i, "limit", shortened(c.Limit), callNameForm+" before its =")
+		case !config.IsCallName(name):
+			return "", "", callMistake(i, "limit", shortened(c.Limit), config.CallNameForm+" before its =")
 		}
 	}
 	if c.Name != "" {
 		name = c.Name
-		if !callName(name) {
-			return "", "", callMistake(i, "name", shortened(name), callNameForm)
+		if !config.IsCallName(name) {
+			return "", "", callMistake(i, "name", shortened(name), config.CallNameForm)
 		}
 	}
 	return name, text, nil
-}
-
-const callNameForm = "a name of letters, digits and any of _ - . :"
-
-// callName reports whether a text may name a limit in a call. Unnamed limits have names with
-// a slash.
-func callName(name string) bool {
-	for i := range len(name) {
-		switch c := name[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("_-.:", c) >= 0:
-		default:
-			return false
-		}
-	}
-	return name != ""
 }
 
 // callRule returns the rule that the i-th limit in a call is decided by, as if it stood in a
@@ -158,9 +232,15 @@ func (s *Set) callRule(in *calls, c *Call, i int) (*Rule, error) {
 	if err != nil {
 		return nil, callMistake(i, "limit", shortened(c.Limit), wanted(err))
 	}
-	r, err := in.rule(name, parsed)
-	if err != nil {
-		return nil, callMistake(i, "limit", shortened(c.Limit), wanted(err))
+	r := in.newRule(name)
+	if n := in.names[name]; n != nil {
+		*r = *n.rule
+	}
+	if r.Limits == nil {
+		if err := r.decidedBy(name, parsed); err != nil {
+			return nil, callMistake(i, "limit", shortened(c.Limit), wanted(err))
+		}
+		r.Path = in.path + r.all[0].Limit.Name
 	}
 	s.compiled.put(&text, r)
 	return r, nil
@@ -176,23 +256,6 @@ func wanted(err error) string {
 		return mistake.Want
 	}
 	return "its " + mistake.Field + " to be " + mistake.Want
-}
-
-// rule compiles a limit in a call.
-func (in *calls) rule(name string, limit weir.Limit) (*Rule, error) {
-	limit.Name = name
-	if name == "" {
-		limit.Name = unnamed(&limit)
-	}
-	compiled, err := limit.Compile()
-	if err != nil {
-		return nil, err
-	}
-	own := &Limit{Limit: compiled, suffix: callSuffix(name, compiled)}
-	return &Rule{
-		Domain: in.domain, Path: in.path + limit.Name, Name: name, Grouped: true,
-		Limits: []*Limit{own}, all: []*Limit{own},
-	}, nil
 }
 
 // unnamed is the name of a limit without one: everything that its state depends on besides
@@ -242,6 +305,9 @@ func (b *builder) writeCallText(in *calls, key string) span {
 // findCalls compiles the limits in the call.
 func (b *builder) findCalls(s *Set) error {
 	in := s.callsOf(b.req.Domain)
+	if in.forbidden {
+		return ErrCallsForbidden
+	}
 	for i := range b.req.Calls {
 		c := &b.req.Calls[i]
 		rule, err := s.callRule(in, c, i)
@@ -251,7 +317,7 @@ func (b *builder) findCalls(s *Set) error {
 		own := rule.all[0]
 		for j := range b.found {
 			other := &b.found[j]
-			if other.call != nil && other.call.Key == c.Key && other.rule.all[0].suffix == own.suffix {
+			if other.call != nil && !other.rule.OnTrial && other.call.Key == c.Key && other.rule.all[0].suffix == own.suffix {
 				return callMistake(i, "", shortened(c.Limit)+" for the same key and budget as "+shortened(other.call.Limit), `a name of its own, as in "name=100/min"`)
 			}
 		}
@@ -265,6 +331,10 @@ func (b *builder) findCalls(s *Set) error {
 		}
 		m.base, m.tag = b.writeCall(in, c.Key)
 		b.found = append(b.found, m)
+		if m.rule = rule.Trial; m.rule != nil {
+			m.alone = true
+			b.found = append(b.found, m)
+		}
 	}
 	return nil
 }
@@ -279,13 +349,101 @@ func (s *Set) callsOf(domain string) *calls {
 	if d := s.domains[domain]; d != nil {
 		return d.calls
 	}
+	if domain == DefaultDomain {
+		return defaultCalls
+	}
 	return newCalls(domain)
 }
 
-// isCall reports whether a key is that of a limit in a call.
-func isCall(key string) bool {
+// newCalls returns the settings of a domain that no file has.
+func newCalls(domain string) *calls { return &calls{domain: domain, path: CallPath(domain)} }
+
+var defaultCalls = newCalls(DefaultDomain)
+
+// A callsError is the error of a limit in a call to a domain that forbids them.
+type callsError struct{}
+
+// ErrCallsForbidden is the error of a request with limits to a domain that forbids them.
+// Nothing was charged.
+var ErrCallsForbidden error = callsError{}
+
+// Error says so.
+func (callsError) Error() string {
+	return "limits in a call are forbidden in this domain: only its rules count"
+}
+
+// Problem describes the error to the caller.
+func (e callsError) Problem() *problem.Document {
+	return &problem.Document{Status: http.StatusForbidden, Code: "forbidden", Field: "limits", Detail: e.Error()}
+}
+
+// CallPathOf returns what the key of a limit in a call begins with, see [CallPath]; empty for
+// any other key.
+func CallPathOf(key string) string {
 	end := strings.IndexByte(key, '/')
-	return end >= 0 && strings.HasPrefix(key[end:], callMark)
+	if end < 0 || !strings.HasPrefix(key[end:], callMark) {
+		return ""
+	}
+	return key[:end+len(callMark)]
+}
+
+// callsIn returns the settings of a limit in a call by its key; nil if it is none.
+func (s *Set) callsIn(c *weir.Charge) *namedCalls {
+	path := CallPathOf(c.Key)
+	if path == "" {
+		return nil
+	}
+	in := s.calls[path]
+	if in == nil {
+		return &unknownCalls
+	}
+	if n := in.names[c.Limit.Name]; n != nil {
+		return n
+	}
+	return &in.unnamed
+}
+
+// unknownCalls are the settings of all domains that no file has. Their keys share one bound,
+// because anybody may make up domains.
+var unknownCalls = newNamed("#"+callMark, "", 0, config.FailLocal)
+
+// PlanCall returns the plan of a peek at the limit in calls that has a key and a name: a given
+// name, behind its algorithm and "#" unless that is the file's or gcra, or the name that
+// answers have for a limit without one, such as gcra/1m0s. It also reports whether the numbers
+// of the limit are those of the file; otherwise they mean nothing. The error is a
+// [*weir.InvalidError].
+func (s *Set) PlanCall(domain, key, name string) (p *Plan, numbered bool, err error) {
+	text := name + "=1/s"
+	if algorithm, given, found := strings.Cut(name, "#"); found {
+		text = given + "=1/s " + algorithm
+	} else if parts := strings.SplitN(name, "/", 3); len(parts) > 1 {
+		text = "1/" + parts[1] + " " + parts[0]
+		if len(parts) > 2 {
+			text += " time_zone " + parts[2]
+			if zone, day, found := cutLast(parts[2]); found {
+				text = "1/" + parts[1] + " " + parts[0] + " time_zone " + zone + " anchor_day " + day
+			}
+		}
+	}
+	p, err = s.Plan(&Request{Domain: domain, Calls: []Call{{Key: key, Limit: text}}})
+	if mistake := new(weir.InvalidError); errors.As(err, &mistake) && mistake.Field == "limit" {
+		return nil, false, outside("name", strconv.Quote(name), `the name of a limit in calls, such as login, sliding_log#login or gcra/1m0s`)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	_, numbered = s.limits[p.Applied[0].Limit]
+	return p, numbered, nil
+}
+
+// cutLast cuts the number off that ends the name of a limit with an anchor day.
+func cutLast(text string) (zone, day string, found bool) {
+	end := strings.LastIndexByte(text, '/')
+	if end < 0 {
+		return text, "", false
+	}
+	_, err := strconv.Atoi(text[end+1:])
+	return text[:end], text[end+1:], err == nil
 }
 
 // A callText is what identifies a limit in a call, before it is compiled.

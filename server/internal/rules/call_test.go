@@ -121,10 +121,10 @@ func TestCallsRefuse(t *testing.T) {
 	good := rules.Call{Key: "k", Limit: "1/s", Cost: 1}
 	for want, change := range map[string]func(r *rules.Request){
 		`limits[1].limit is "1/x": want its period to be s, min, h, day, week, month, year or a duration such as 30s`: func(r *rules.Request) { r.Calls[1].Limit = "1/x" },
-		`limits[1].name is "a b": want a name of letters, digits and any of _ - . :`:                                  func(r *rules.Request) { r.Calls[1].Name = "a b" },
+		`limits[1].name is "a b": want a name of at most 64 letters, digits and any of _ - . :`:                       func(r *rules.Request) { r.Calls[1].Name = "a b" },
 		`limits[1].name is "b": want none beside the name "a" in the limit`:                                           func(r *rules.Request) { r.Calls[1].Name, r.Calls[1].Limit = "b", "a=1/s" },
 		`limits[1] is "2/s" for the same key and budget as "1/s": want a name of its own, as in "name=100/min"`:       func(r *rules.Request) { r.Calls[1].Limit = "2/s" },
-		`limits[1].key is 0 bytes: want 1 … 1024 bytes`:                                                               func(r *rules.Request) { r.Calls[1].Key = "" },
+		`limits[1].key is 0 bytes: want at least 1 byte`:                                                              func(r *rules.Request) { r.Calls[1].Key = "" },
 		`limits[1].cost is -1: want 0 … 1000000000`:                                                                   func(r *rules.Request) { r.Calls[1].Cost = -1 },
 		`limits[1].cost is 1000000001: want 0 … 1000000000`:                                                           func(r *rules.Request) { r.Calls[1].Key, r.Calls[1].Cost = "l", 1000000001 },
 		`limits[1].keep is -1: want 0 … 1000000000`:                                                                   func(r *rules.Request) { r.Calls[1].Key, r.Calls[1].Keep = "l", -1 },

@@ -37,7 +37,7 @@ func (r *Request) check() error {
 		return err
 	}
 	for i, entries := range r.Descriptors {
-		if err := r.Bounds.checkEntries(i, entries); err != nil {
+		if err := checkEntries(i, entries); err != nil {
 			return err
 		}
 	}
@@ -51,6 +51,8 @@ func (r *Request) checkID() error {
 		return outside("id", fmt.Sprintf("%d bytes", len(r.ID)), fmt.Sprintf("at most %d bytes", weir.MaxIDBytes))
 	case r.ID == "" && (r.Kind == acts.KindRefund && len(r.Descriptors) > 0 || r.Kind == acts.KindSettle || r.Kind == acts.KindRelease || r.Kind == acts.KindRenew):
 		return outside("id", "missing", "the id of the take to "+r.Kind.String())
+	case r.Dry && (r.ID != "" || r.Hold > 0 || r.MaxWait > 0 || r.UpTo > 0 || r.Kind != acts.KindTake):
+		return outside("dry", true, "false: only a take that charges all of its cost at once, without an id, can be tried")
 	case r.ID != "" && (r.Kind == acts.KindReset || r.Kind == acts.KindRecord):
 		return outside("id", strconv.Quote(r.ID), "none: "+r.Kind.String()+" has no id")
 	}

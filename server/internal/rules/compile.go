@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -23,6 +24,10 @@ type Set struct {
 	limits  map[*weir.Limit]facts
 	// compiled are limits in calls; the only part that changes.
 	compiled *compiledCalls
+	// calls are the settings of limits in calls by what their keys begin with, and callRules
+	// the rules for named ones.
+	calls     map[string]*calls
+	callRules []*Rule
 	// failures are the policies by name, for limits that replace a rule's limits for some
 	// keys.
 	failures map[limitName]config.StoreFailure
@@ -58,7 +63,7 @@ func Compile(domains []*config.Domain) (*Set, error) {
 	s := &Set{
 		domains: make(map[string]*domain, len(domains)),
 		limits:  make(map[*weir.Limit]facts), failures: make(map[limitName]config.StoreFailure),
-		compiled: new(compiledCalls),
+		compiled: new(compiledCalls), calls: make(map[string]*calls, len(domains)),
 	}
 	for _, d := range domains {
 		if _, taken := s.domains[d.Name]; taken {
@@ -74,7 +79,11 @@ func Compile(domains []*config.Domain) (*Set, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.domains[d.Name] = &domain{prefix, newCalls(d.Name), budgets, d.Models, top}
+		in, err := s.readCalls(d.Name, &d.Calls)
+		if err != nil {
+			return nil, err
+		}
+		s.domains[d.Name] = &domain{prefix, in, budgets, d.Models, top}
 		s.names = append(s.names, d.Name)
 	}
 	for _, r := range slices.Concat(s.rules, s.budgets) {
@@ -176,14 +185,22 @@ func (s *Set) Leased(l *weir.Limit) bool { return s.limits[l].leased }
 // nil for a limit that refuses.
 func (s *Set) Watched(l *weir.Limit) *Rule { return s.limits[l].watched }
 
-// MaxKeys returns how many keys of one of the set's limits are tracked, and the key
-// that all others share. It returns otherwise if the rule does not say how many. 0 is
-// any number, as for limits that are not the set's.
-func (s *Set) MaxKeys(l *weir.Limit, otherwise int) (maxKeys int, overflow string) {
+// MaxKeys returns how many keys of the limit of a charge are tracked, and the key that all
+// others share. It returns otherwise if the rule does not say how many. 0 is any number, as
+// for limits that are not the set's.
+//
+// Of limits in calls, each name that the domain's file has is bounded, and so are all others
+// together: names, and domains without a file, can be made up.
+func (s *Set) MaxKeys(c *weir.Charge, otherwise int) (maxKeys int, overflow string) {
 	if !s.bounded && otherwise == 0 {
 		return 0, ""
 	}
-	f := s.limits[l]
+	f := s.limits[c.Limit]
+	if f.overflow == "" {
+		if n := s.callsIn(c); n != nil {
+			return cmp.Or(n.maxKeys, otherwise), n.overflow[c.Limit.Algorithm]
+		}
+	}
 	if f.maxKeys == 0 && f.overflow != "" {
 		return otherwise, f.overflow
 	}
@@ -197,8 +214,8 @@ func (s *Set) OnStoreFailure(c *weir.Charge) (config.StoreFailure, bool) {
 	if f := s.limits[c.Limit]; f.grouped {
 		return f.failure, true
 	}
-	if isCall(c.Key) {
-		return config.FailLocal, true
+	if n := s.callsIn(c); n != nil {
+		return n.failure, true
 	}
 	end := strings.IndexByte(c.Key, '/')
 	if end < 0 || len(s.failures) == 0 {
@@ -211,6 +228,10 @@ func (s *Set) OnStoreFailure(c *weir.Charge) (config.StoreFailure, bool) {
 // Rules returns the rules in the order of the files. They are the set's own and
 // must not be changed.
 func (s *Set) Rules() []*Rule { return slices.Clone(s.rules) }
+
+// CallRules returns the rules for limits in calls that have a name. One without Limits leaves
+// the numbers to the calls. They must not be changed.
+func (s *Set) CallRules() []*Rule { return slices.Clone(s.callRules) }
 
 // Domains returns the names of the domains in the order of the files.
 func (s *Set) Domains() []string { return slices.Clone(s.names) }

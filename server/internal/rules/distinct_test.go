@@ -39,7 +39,7 @@ func TestMaxKeys(t *testing.T) {
 		for _, r := range set.Rules() {
 			for _, form := range r.Forms() {
 				for _, l := range form.Limits {
-					n, overflow := set.MaxKeys(l.Limit, c.otherwise)
+					n, overflow := set.MaxKeys(&weir.Charge{Limit: l.Limit}, c.otherwise)
 					got = append(got, fmt.Sprint(n, " ", overflow))
 				}
 			}
@@ -49,13 +49,13 @@ func TestMaxKeys(t *testing.T) {
 		}
 	}
 	legacy := set.Rules()[2]
-	if n, overflow := set.MaxKeys(legacy.Counter(), 9); n != 9 || overflow != "shop/legacy;day" {
+	if n, overflow := set.MaxKeys(&weir.Charge{Limit: legacy.Counter()}, 9); n != 9 || overflow != "shop/legacy;day" {
 		t.Errorf("a look through a counter: %d %q", n, overflow)
 	}
-	if n, overflow := set.MaxKeys(weir.PerDay(1).MustCompile(), 9); n != 0 || overflow != "" {
+	if n, overflow := set.MaxKeys(&weir.Charge{Limit: weir.PerDay(1).MustCompile()}, 9); n != 0 || overflow != "" {
 		t.Errorf("a limit that is not the set's: %d %q", n, overflow)
 	}
-	if n, overflow := parse(t, rollout).MaxKeys(legacy.Limits[0].Limit, 0); n != 0 || overflow != "" {
+	if n, overflow := parse(t, rollout).MaxKeys(&weir.Charge{Limit: legacy.Limits[0].Limit}, 0); n != 0 || overflow != "" {
 		t.Errorf("a set without bounds: %d %q", n, overflow)
 	}
 }
@@ -68,7 +68,7 @@ func TestNoKeyIsShared(t *testing.T) {
 	for _, r := range set.Rules() {
 		for _, form := range r.Forms() {
 			for _, l := range form.Limits {
-				_, overflow := set.MaxKeys(l.Limit, 1)
+				_, overflow := set.MaxKeys(&weir.Charge{Limit: l.Limit}, 1)
 				shared[overflow] = true
 			}
 		}

@@ -54,6 +54,8 @@ type Request struct {
 	MaxWait time.Duration
 	// Immediate refuses requests that would have to wait.
 	Immediate bool
+	// Dry asks what a take would be answered, and charges nothing.
+	Dry bool
 	// Each, if not nil, has the costs of each descriptor in place of Cost.
 	Each []Ask
 }

@@ -40,12 +40,27 @@ func Read(file string, most int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, most+1))
 }
 
+// maxBytes is the size of the largest file of secrets or certificates.
+const maxBytes = 1 << 20
+
+// ReadSmall returns the content of a file of secrets or certificates. A file of more than 1 MiB is
+// an error, also a device that never ends.
+func ReadSmall(file string) ([]byte, error) {
+	text, err := Read(file, maxBytes)
+	if err == nil && len(text) > maxBytes {
+		return nil, &fs.PathError{Op: "read", Path: file, Err: errTooLarge}
+	}
+	return text, err
+}
+
+var errTooLarge = errors.New("larger than 1 MiB")
+
 // Line returns the only line of a file, which is a secret; empty if no file is named.
 func Line(setting, file string) (string, error) {
 	if file == "" {
 		return "", nil
 	}
-	text, err := os.ReadFile(file)
+	text, err := ReadSmall(file)
 	if err != nil {
 		return "", fmt.Errorf("server: %s: %w", setting, err)
 	}
@@ -59,7 +74,7 @@ func Line(setting, file string) (string, error) {
 // Authorities adds the certificates in a file to a pool.
 func Authorities(setting, file string, pool *x509.CertPool) error {
 	const want = "a file with certificates in PEM"
-	text, err := os.ReadFile(file)
+	text, err := ReadSmall(file)
 	if err != nil {
 		return Invalid(setting, file, want+": "+Reason(err))
 	}
@@ -91,7 +106,15 @@ func Client(to *tls.Config, prefix, ca, cert, key string) error {
 
 // KeyPair reads a certificate and its key. The setting is that of the certificate.
 func KeyPair(setting, cert, key string) (tls.Certificate, error) {
-	pair, err := tls.LoadX509KeyPair(cert, key)
+	certificate, err := ReadSmall(cert)
+	if err != nil {
+		return tls.Certificate{}, NoPair(setting, cert, key, err)
+	}
+	private, err := ReadSmall(key)
+	if err != nil {
+		return tls.Certificate{}, NoPair(setting, cert, key, err)
+	}
+	pair, err := tls.X509KeyPair(certificate, private)
 	if err != nil {
 		err = NoPair(setting, cert, key, err)
 	}

@@ -251,9 +251,10 @@ type Total struct {
 // A Usage counts the grants under a limit since it came into force.
 type Usage struct {
 	Domain, Rule string
-	// Units is the number of granted units, NearLimit that of grants when the limit
-	// was nearly used up.
-	Units, NearLimit uint64
+	// Units is the number of units that were used: granted without a hold, or charged by a
+	// settlement. Held is that of units granted to holds, and NearLimit that of grants when
+	// the limit was nearly used up.
+	Units, Held, NearLimit uint64
 }
 
 // Totals returns every decision that was reached, limit by limit in the order of
@@ -280,25 +281,25 @@ func (r *Recorder) Usage() []Usage {
 	var all []Usage
 	for _, t := range r.table.Load().tallies {
 		if !t.trial {
-			all = append(all, Usage{t.domain, t.rule, t.units.Load(), t.nearLimit.Load()})
+			all = append(all, Usage{t.domain, t.rule, t.units.Load(), t.held.Load(), t.nearLimit.Load()})
 		}
 	}
 	return all
 }
 
-// A BudgetUsage counts the units of a budget that one alternative of a rule was granted
-// since it came into force. The alternative is empty for a rule that has one.
+// A BudgetUsage counts the units of a budget that one alternative of a rule used since it
+// came into force, as a [Usage] does. The alternative is empty for a rule that has one.
 type BudgetUsage struct {
 	Domain, Budget, Rule, Alternative string
-	Units                             uint64
+	Units, Held                       uint64
 }
 
-// BudgetUsage returns the units that were granted of budgets, in the order of the files.
+// BudgetUsage returns the units that were used of budgets, in the order of the files.
 // Limits on trial grant nothing.
 func (r *Recorder) BudgetUsage() []BudgetUsage {
 	var all []BudgetUsage
 	for _, p := range r.table.Load().parts {
-		all = append(all, BudgetUsage{p.domain, p.budget, p.rule, p.alternative, p.units.Load()})
+		all = append(all, BudgetUsage{p.domain, p.budget, p.rule, p.alternative, p.units.Load(), p.held.Load()})
 	}
 	return all
 }

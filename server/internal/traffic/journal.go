@@ -18,7 +18,13 @@ const (
 // journal logs refusals, from one goroutine.
 type journal struct {
 	recorder *Recorder
-	logged   map[*tally]logged
+	logged   map[subject]logged
+}
+
+// A subject has lines of its own: the refusals of a limit, or those that are not enforced.
+type subject struct {
+	*tally
+	shadow bool
 }
 
 // logged is the state of a limit in the log.
@@ -27,39 +33,48 @@ type logged struct {
 	next    time.Time
 }
 
-func newJournal(r *Recorder) *journal { return &journal{r, map[*tally]logged{}} }
+func newJournal(r *Recorder) *journal { return &journal{r, map[subject]logged{}} }
 
 // write logs the limits that have refused since they were logged last.
 func (j *journal) write(now time.Time) {
 	t := j.recorder.table.Load()
 	pauses := t.pauses()
 	for known := range j.logged {
-		if _, still := pauses[known]; !still {
+		if _, still := pauses[known.tally]; !still {
 			delete(j.logged, known)
 		}
 	}
 	lines := 0
 	for _, of := range t.tallies {
-		sample := of.sample.Load()
-		if sample == nil || now.Before(j.logged[of].next) || lines == maxLines {
-			continue
+		for _, shadow := range []bool{false, true} {
+			about := subject{of, shadow}
+			sample := about.sampleOf(shadow).Load()
+			if sample == nil || now.Before(j.logged[about].next) || lines == maxLines {
+				continue
+			}
+			lines++
+			refused := about.refusals()
+			j.line(about, *sample, refused-j.logged[about].refused-1)
+			j.logged[about] = logged{refused, now.Add(pauses[of])}
+			about.sampleOf(shadow).Store(nil)
 		}
-		lines++
-		refused := of.refusals()
-		attributes := []any{
-			"domain", of.domain, "rule", of.rule, "key_hash", hashed(*sample),
-			"suppressed", refused - j.logged[of].refused - 1,
-		}
-		if of.budget != "" {
-			attributes = append(attributes, "budget", of.budget)
-		}
-		if of.trial {
-			attributes = append(attributes, "trial", true)
-		}
-		j.recorder.logger.Info("refused", attributes...)
-		j.logged[of] = logged{refused, now.Add(pauses[of])}
-		of.sample.Store(nil)
 	}
+}
+
+// line logs a subject.
+func (j *journal) line(about subject, key string, suppressed uint64) {
+	message := "refused"
+	if about.shadow {
+		message = "would be refused"
+	}
+	attributes := []any{"domain", about.domain, "rule", about.rule, "key_hash", hashed(key), "suppressed", suppressed}
+	if about.budget != "" {
+		attributes = append(attributes, "budget", about.budget)
+	}
+	if about.trial {
+		attributes = append(attributes, "trial", true)
+	}
+	j.recorder.logger.Info(message, attributes...)
 }
 
 // pauses returns how long each tally is not logged again.
@@ -71,13 +86,15 @@ func (t *table) pauses() map[*tally]time.Duration {
 	return all
 }
 
-// refusals returns how many charges a tally has refused, or would have.
-func (t *tally) refusals() uint64 {
+// refusals returns how many charges the limit has refused, or would have.
+func (s subject) refusals() uint64 {
+	of := Refused
+	if s.shadow && !s.trial {
+		of = ShadowRefused
+	}
 	n := uint64(0)
-	for _, d := range []Decision{Refused, ShadowRefused} {
-		for s := range t.counts[d] {
-			n += t.counts[d][s].Load()
-		}
+	for source := range s.counts[of] {
+		n += s.counts[of][source].Load()
 	}
 	return n
 }

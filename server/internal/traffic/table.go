@@ -42,18 +42,29 @@ const sources = acts.SourceFailClosed + 1
 type tally struct {
 	name
 	counts    [decisions][sources]atomic.Uint64
-	units     atomic.Uint64
+	units     atomic.Uint64 // used: charged without a hold, or by a settlement
+	held      atomic.Uint64 // granted to holds
 	nearLimit atomic.Uint64
 	sample    atomic.Pointer[string] // a key that was refused, for the log
+	shadowed  atomic.Pointer[string] // one that would have been refused
 	steps     [decisions][sources]*steps
 	latency   atomic.Pointer[latency] // of calls that charge it; nil before the first
 	timing    *timing
 }
 
-// A part counts the units of a budget that one alternative of a rule was granted.
+// sampleOf returns the sample of refusals, or of those that are not enforced.
+func (t *tally) sampleOf(shadow bool) *atomic.Pointer[string] {
+	if shadow {
+		return &t.shadowed
+	}
+	return &t.sample
+}
+
+// A part counts the units of a budget that one alternative of a rule used.
 type part struct {
 	partName
 	units atomic.Uint64
+	held  atomic.Uint64
 	steps *steps
 }
 
@@ -79,7 +90,8 @@ type table struct {
 	byName  map[name]*tally
 	parts   []*part
 	part    map[partName]*part
-	request *tally // of limits that are nobody's rule
+	request *tally                 // of limits that are nobody's rule
+	calls   map[string]*callDomain // by what the keys of limits in calls begin with
 }
 
 // A name identifies a limit to readers. A trial has the name of its rule, and a limit that
@@ -105,32 +117,45 @@ func (r *Recorder) Follow(set *rules.Set) {
 	for _, rule := range set.Rules() {
 		for _, form := range rule.Forms() {
 			for _, limit := range form.Limits {
-				t.add(form, limit, before, r.ratio)
+				t.add(form, limit, name{form.Domain, limit.Name, limit.Budget.String(), form.OnTrial}, before, r.ratio)
 			}
 		}
 	}
+	t.followCalls(set, before, r.ratio)
 	t.adopt(before)
 	r.table.Store(t)
 	r.history.keepOnly(t)
 }
 
 // add finds a place for a limit of a rule. Limits of one name share a tally.
-func (t *table) add(rule *rules.Rule, limit *rules.Limit, before *table, ratio float32) {
-	n := name{rule.Domain, limit.Name, limit.Budget.String(), rule.OnTrial}
-	found := t.byName[n]
-	if found == nil {
-		if found = before.byName[n]; found == nil {
-			found = &tally{name: n}
-		}
-		t.byName[n] = found
-		t.tallies = append(t.tallies, found)
-	}
+func (t *table) add(rule *rules.Rule, limit *rules.Limit, n name, before *table, ratio float32) {
+	found := t.tallyOf(n, before)
 	most := limit.Capacity()
 	p := counted{tally: found, shadow: rule.Shadow, near: most - int64(float32(most)*ratio)}
 	if n.budget != "" && !n.trial {
 		p.part = t.partOf(partName{n, limit.AlternativeName()}, before)
 	}
 	t.limits[limit.Limit], t.current[limit.Limit] = p, p
+}
+
+// tallyOf returns the tally of a name, with the counts that it had before.
+func (t *table) tallyOf(n name, before *table) *tally {
+	if found := t.byName[n]; found != nil {
+		return found
+	}
+	found := before.byName[n]
+	if found == nil {
+		found = &tally{name: n}
+	}
+	t.place(found)
+	return found
+}
+
+func (t *table) place(own *tally) {
+	if t.byName[own.name] == nil {
+		t.byName[own.name] = own
+		t.tallies = append(t.tallies, own)
+	}
 }
 
 // partOf finds the place for the units of a budget. Limits of one name and alternative share
@@ -158,10 +183,10 @@ func (t *table) adopt(before *table) {
 	}
 }
 
-// find returns the place of a limit.
-func (t *table) find(l *weir.Limit) counted {
+// find returns the place of a charge's limit.
+func (r *Recorder) find(t *table, l *weir.Limit, c *weir.Charge) counted {
 	if p, known := t.limits[l]; known {
 		return p
 	}
-	return counted{tally: t.request}
+	return r.findCall(t, l, c)
 }

@@ -348,7 +348,7 @@ func TestJournal(t *testing.T) {
 			f.take(t, "both", "secret\nname", 1)
 		}
 		got := log.after(30 * time.Second)
-		if len(got) != 1 || !strings.Contains(got[0], "domain=shop rule=narrow key_hash=") || !strings.Contains(got[0], "suppressed=28") {
+		if len(got) != 1 || !strings.Contains(got[0], "msg=refused domain=shop rule=narrow key_hash=") || !strings.Contains(got[0], "suppressed=28") {
 			t.Fatalf("logged %q", got)
 		}
 		for range 3 {
@@ -366,11 +366,49 @@ func TestJournal(t *testing.T) {
 		for range 3 {
 			f.take(t, "tried", "a", 1)
 		}
-		if got = log.after(2 * time.Second); len(got) != 3 || !strings.Contains(got[2], "rule=tried") || !strings.Contains(got[2], "trial=true") {
+		if got = log.after(2 * time.Second); len(got) != 3 || !strings.Contains(got[2], `msg="would be refused" domain=shop rule=tried`) || !strings.Contains(got[2], "trial=true") {
 			t.Errorf("logged %q", got)
 		}
 	})
 }
+
+// TestJournalOfShadows: what passes is not logged as refused: under a rule in shadow mode, for a
+// key that the rule is not enforced for, and by a front end that refuses nothing. A limit that
+// refuses other requests has a line for each.
+func TestJournalOfShadows(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, log := logged(t, shop)
+		defer f.Stop(context.Background())
+		watching := &fixture{f.Recorder, f.set, observe.Wrap(memstore.New(memstore.Options{}), observe.Options{Observer: unenforced{f.Recorder}})}
+		for range 3 {
+			f.take(t, "watched", "a", 1)
+			f.take(t, "none", "a", 1)
+			f.take(t, "both", "a", 1)
+			watching.take(t, "both", "a", 1)
+		}
+		got := strings.Join(log.after(2*time.Second), "")
+		for _, want := range []string{
+			`msg="would be refused" domain=shop rule=watched key_hash=`, `msg="would be refused" domain=shop rule=none key_hash=`,
+			`msg="would be refused" domain=shop rule=narrow key_hash=`, `msg=refused domain=shop rule=narrow key_hash=`,
+		} {
+			if !strings.Contains(got, want) {
+				t.Errorf("no %s in\n%s", want, got)
+			}
+		}
+		if strings.Count(got, "\n") != 4 || strings.Count(got, "suppressed=1\n") != 4 {
+			t.Errorf("logged\n%s", got)
+		}
+		if want := "shop/narrow shadow_refused by store: 2\n"; !strings.Contains(f.totals(), want) {
+			t.Errorf("no %s in\n%s", want, f.totals())
+		}
+	})
+}
+
+// unenforced is the observer of a front end that refuses nothing.
+type unenforced struct{ *traffic.Recorder }
+
+func (u unenforced) Observe(c *observe.Call) { u.ObserveUnenforced(c) }
 
 // TestJournalIsBounded: however many limits refuse at once.
 func TestJournalIsBounded(t *testing.T) {

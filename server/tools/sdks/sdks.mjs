@@ -143,8 +143,10 @@ const parts = {
       const whole = await other.messages.stream({ model: 'claude-sonnet-4-5', max_tokens: 500, messages: say(text) }).finalMessage();
       add(whole.usage.input_tokens, whole.usage.output_tokens);
     }
-    const vectors = await one.embeddings.create({ model: 'text-embedding-3-small', input: 'vector', encoding_format: 'float' });
-    add(vectors.usage.prompt_tokens, 0);
+    // It reports zeros, which are no report: the input costs its estimate.
+    const vector = { model: 'text-embedding-3-small', input: 'vector', encoding_format: 'float' };
+    assert.equal((await one.embeddings.create(vector)).usage.prompt_tokens, 0);
+    add(Math.ceil(JSON.stringify(vector).length / 4), 0);
     assert.equal((await failure(one.chat.completions.create({ model: 'gpt-4o', messages: say('busy') }, { maxRetries: 0 }))).status, 429);
     sum.requests = calls;
     console.log(JSON.stringify(sum));

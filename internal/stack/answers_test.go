@@ -1,0 +1,26 @@
+package stack_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/stacktest"
+	"github.com/weirlimit/weir/internal/storetest"
+)
+
+// TestAnswersMatchTheStore compares what two instances on one store in memory answer with what it holds.
+func TestAnswersMatchTheStore(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			store := memstore.New(memstore.Options{Now: storetest.NewClock().Now})
+			o := stacktest.Options{Bare: store, Stores: [2]weir.Taker{store, store}, Seed: seed}
+			if err := stacktest.Compare(t.Context(), o, storetest.Length(5000)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
