@@ -16,7 +16,7 @@ class TestReadme(unittest.TestCase):
         names = {"app": app, "call_model": lambda: types.SimpleNamespace(tokens=3)}
         for program in programs:
             # A limit that no unit returns to during the test.
-            exec(compile(program.replace('"10/s", "1000/day"', '"10/day", "1000/day"'), "README.md", "exec"), names)
+            exec(compile(program.replace('"10/s", "1000/day"', '"10/week", "1000/day"'), "README.md", "exec"), names)
         self.addCleanup(names["weir"].close)
         answers = [names["answer"]("ann") for _ in range(11)]
         self.assertEqual([status for status, _ in answers], [200] * 10 + [429])
