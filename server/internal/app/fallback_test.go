@@ -53,9 +53,10 @@ func TestOnStoreFailure(t *testing.T) {
 	strict := start(t, Options{Store: server.URL(), Config: file, RESP: "127.0.0.1:0", Fallback: FallbackOptions{Instances: 2}})
 	lenient := start(t, Options{Store: server.URL(), Config: file, Fallback: FallbackOptions{OnStoreFailure: "allow"}})
 	for _, app := range []*App{strict, lenient} {
-		if status, body := details(t, app); status != http.StatusOK || !strings.Contains(body, `"state":"healthy"`) {
-			t.Fatalf("readyz: %d %s", status, body)
-		}
+		testserver.Eventually(t, "the server is ready", func() bool {
+			status, body := details(t, app)
+			return status == http.StatusOK && strings.Contains(body, `"state":"healthy"`)
+		})
 	}
 	server.Kill()
 	for key, want := range map[string]struct {

@@ -9,7 +9,8 @@ import (
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
-// TestPythonClient runs the tests of the client for Python against a server.
+// TestPythonClient runs the tests of the client for Python against a server, and the programs of
+// its page "clients/python/README.md".
 func TestPythonClient(t *testing.T) {
 	t.Parallel()
 	python := testserver.Require(t, "python3")

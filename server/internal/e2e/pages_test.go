@@ -170,7 +170,8 @@ func TestRESPDocs(t *testing.T) {
 	for i, want := range [][]string{
 		{"1 9 0 "},
 		{"1 8 0 ", "1 9 0 "},
-		{"0 100 95 -1 3"}, {"0 100 60 -1 6", "0 100 61 -1 6"},
+		{"0 100 95 -1 3"},
+		{"0 100 60 -1 6", "0 100 61 -1 6"},
 	} {
 		if len(printed) <= i || !slices.ContainsFunc(want, func(want string) bool { return strings.HasPrefix(printed[i], want) }) {
 			t.Errorf("the commands printed %q; want %q in place %d", printed, want, i)

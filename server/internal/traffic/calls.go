@@ -36,7 +36,7 @@ func (t *table) followCalls(set *rules.Set, before *table, ratio float32) {
 		if had := before.calls[path]; had != nil {
 			for name, tally := range had.tallies {
 				d.tallies[name] = tally
-				t.place(tally)
+				t.list(tally)
 			}
 		}
 		t.calls[path] = d

@@ -147,11 +147,11 @@ func (t *table) tallyOf(n name, before *table) *tally {
 	if found == nil {
 		found = &tally{name: n}
 	}
-	t.place(found)
+	t.list(found)
 	return found
 }
 
-func (t *table) place(own *tally) {
+func (t *table) list(own *tally) {
 	if t.byName[own.name] == nil {
 		t.byName[own.name] = own
 		t.tallies = append(t.tallies, own)
