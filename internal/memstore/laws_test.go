@@ -18,7 +18,6 @@ import (
 type lawfulTake struct {
 	standing, withdrawn map[uint64]bool
 	firm, open, closed  bool
-	released            bool
 	took                [2]int64 // what the take was granted
 	held                [2]int64
 	early               *weir.Act
