@@ -81,7 +81,9 @@ func (l *LowWater) add(now, level int64, most int) {
 	case n > 0 && l.marks[n-1].at == now:
 		return // no instant lies between the two
 	case n >= most:
-		l.merge()
+		for n = most * 7 / 8; len(l.marks) > n; { // not for each mark: Lua has to read all of them
+			l.merge()
+		}
 	}
 	l.marks = append(l.marks, mark{now, level})
 }

@@ -37,30 +37,42 @@ elseif used > aged then
   elseif level <= 0 then
     ext = pack('>I7I7', now, den)
   else
-    -- @include low_water read
-    local at = last > 2 and max(now, low[last - 1]) or now
-    while last > 2 and low[last] >= level do
-      last = last - 2
+    local size, at, last_at, last_level, _, unit = #ext, now, 0, 0, unpack('>I7I7', ext)
+    if unit ~= den then
+      -- @include low_water read
+      -- @include low_water write
     end
-    if last > 2 and low[last - 1] == at then
-      at = nil -- no instant lies between the two
-    elseif last >= 34 then
-      local best, ratio = 4, -1
-      for i = 4, last - 2, 2 do
-        local r = low[i] / low[i + 2]
-        if r > ratio then
-          best, ratio = i, r
-        end
+    if size > 14 then
+      last_at, last_level = unpack('>I7I7', ext, size - 13)
+      at = max(now, last_at)
+    end
+    while size > 14 and last_level >= level do
+      size = size - 14
+      if size > 14 then
+        last_at, last_level = unpack('>I7I7', ext, size - 13)
       end
-      low[best - 1] = low[best + 1]
-      table.remove(low, best + 1)
-      table.remove(low, best + 1)
-      last = last - 2
     end
-    if at then
-      low[last + 1], low[last + 2], last = at, level, last + 2
+    ext = string.sub(ext, 1, size)
+    if size == 14 or last_at < at then -- no instant lies between two equal ones
+      if size >= 14 + 14 * 16 then
+        -- @include low_water read
+        while last > 2 + 2 * 14 do
+          local best, ratio = 4, -1
+          for i = 4, last - 2, 2 do
+            local r = low[i] / low[i + 2]
+            if r > ratio then
+              best, ratio = i, r
+            end
+          end
+          low[best - 1] = low[best + 1]
+          table.remove(low, best + 1)
+          table.remove(low, best + 1)
+          last = last - 2
+        end
+        -- @include low_water write
+      end
+      ext = ext .. pack('>I7I7', at, level)
     end
-    -- @include low_water write
   end
 end
 

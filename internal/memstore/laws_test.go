@@ -258,8 +258,18 @@ func TestRepeatedEndsCountOnce(t *testing.T) {
 				t.Fatal(a.Err)
 			}
 		}
-		if got := s.refused.Load(); got != once {
-			t.Errorf("%s: %d bytes after one release, %d after 1001", name, once, got)
+		records := int64(0)
+		for i := range s.shards {
+			if ids := s.shards[i].ids; ids != nil {
+				for g := range ids.refused {
+					for _, r := range ids.refused[g].records {
+						records += r.bytes()
+					}
+				}
+			}
+		}
+		if got := s.refused.Load(); got != once || got != records {
+			t.Errorf("%s: %d bytes after one release, %d after 1001, of records with %d", name, once, got, records)
 		}
 		clock.Advance(time.Minute)
 		if s.Stats(); s.refused.Load() != 0 || s.ids.Load() != 0 {

@@ -40,7 +40,7 @@ var mutants = []mutation{
 	{"a refund gives back tokens that came back", "units - refills * count", "units", weir.TokenBucket},
 	{"a refund forgets that the bucket ran empty", "least = min(low[i], level)", "least = level", weir.GCRA},
 	{"a refund stays in the history", "low[i - 1] > since and max(0, low[i] - gone) or", "low[i - 1] > since and low[i] or", weir.TokenBucket},
-	{"a low-water mark above the level is kept", "while last > 2 and low[last] >= level do\n      last = last - 2", "while last > 2 and low[last] >= level do\n      break", weir.GCRA},
+	{"a low-water mark above the level is kept", "while size > 14 and last_level >= level do", "while false do", weir.GCRA},
 	{"low-water marks keep the unit of an old limit", "low[i] = floor(low[i] / low[2]) * den", "low[i] = low[i]", weir.GCRA},
 	{"low-water marks outlive the last unit", "elseif level <= 0 then\n    ext = pack('>I7I7', now, den)", "elseif level <= 0 then\n    ext = ext", weir.TokenBucket},
 	{"a refund looks into the future", "since >= at and since <= now", "since >= at", weir.SlidingCounter},

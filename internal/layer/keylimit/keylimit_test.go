@@ -586,3 +586,59 @@ func TestLimitsThatShareABudget(t *testing.T) {
 		}
 	}
 }
+
+// TestHoldsOfSeveralKeys settles and releases holds of several keys, although these are tracked
+// differently by then: here, or at another instance.
+func TestHoldsOfSeveralKeys(t *testing.T) {
+	t.Parallel()
+	for _, full := range []bool{true, false} { // the instance that holds has no room for the keys
+		for _, release := range []bool{true, false} {
+			clock := storetest.NewClock()
+			store := memstore.New(memstore.Options{Now: clock.Now})
+			at := [2]weir.Taker{}
+			for i := range at {
+				at[i] = keylimit.Wrap(store, keylimit.Options{Now: clock.Now, Budget: of(1)})
+			}
+			current := at[0]
+			taker := acts.TakerFunc(func(ctx context.Context, all []*weir.Act) { current.Take(ctx, all) })
+			limiters := [2]*weir.Limiter{}
+			for i, name := range []string{"one", "other"} {
+				l, err := weir.NewLimiter(taker, name, weir.Limit{Algorithm: weir.FixedWindow, Count: 100, Period: time.Hour, Name: name})
+				if err != nil {
+					t.Fatal(err)
+				}
+				limiters[i] = l
+			}
+			if !full {
+				current = at[1]
+			}
+			for _, l := range limiters[:1] { // one of the limits tracks another key there
+				if _, err := l.Allow(t.Context(), "another"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			current = at[0]
+			hold, err := weir.Together(limiters[0].Cost("key", 5), limiters[1].Cost("key", 5)).Hold(t.Context(), time.Minute)
+			if err != nil || !hold.OK() {
+				t.Fatal(err)
+			}
+			current = at[1]
+			left := int64(100)
+			if release {
+				err = hold.Release(t.Context())
+			} else {
+				_, err = hold.Settle(t.Context(), 2)
+				left = 98
+			}
+			if err != nil {
+				t.Errorf("full %v, release %v: %v", full, release, err)
+			}
+			current = at[0]
+			for i, l := range limiters {
+				if d, err := l.Peek(t.Context(), "key"); err != nil || d.Remaining != left {
+					t.Errorf("full %v, release %v, limiter %d: %d remain, want %d; %v", full, release, i, d.Remaining, left, err)
+				}
+			}
+		}
+	}
+}
