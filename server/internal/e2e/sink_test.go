@@ -44,11 +44,11 @@ func serveSink() int {
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.ContentLength > messageBytes {
-				w.WriteHeader(http.StatusRequestEntityTooLarge)
+				w.WriteHeader(http.StatusTooManyRequests)
 				return
 			}
 			_, _ = io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, messageBytes))
-			w.WriteHeader(http.StatusRequestEntityTooLarge)
+			w.WriteHeader(http.StatusTooManyRequests)
 		}),
 	}
 	go func() { _ = requests.Serve(web) }()
