@@ -6,6 +6,8 @@ replace github.com/weirlimit/weir => ../../..
 
 require github.com/summerwind/h2spec v2.2.1+incompatible
 
+require github.com/weirlimit/weir v0.0.0 // indirect
+
 require (
 	github.com/fatih/color v1.19.0 // indirect
 	github.com/mattn/go-colorable v0.1.14 // indirect
