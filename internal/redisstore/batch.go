@@ -103,10 +103,11 @@ func (b *batch) fill(all []*weir.Act) int {
 }
 
 // fits reports whether the act can be added: there is room; no key of the batch comes
-// under another limit, because its state has to be written and read in between; and all
-// acts are takes, because any other act has a call of its own.
+// under another limit, because its state has to be written and read in between; and no other
+// act of the batch has a key of an act that is no take, because such an act changes the
+// history of a key, which does not have the charges of the same call yet.
 func (b *batch) fits(a *weir.Act) bool {
-	if len(b.acts) == maxActs || len(b.items) == maxItems || b.buckets+b.reads(a) > maxBuckets || a.Kind != acts.KindTake || b.acts[0].Kind != acts.KindTake {
+	if len(b.acts) == maxActs || len(b.items) == maxItems || b.buckets+b.reads(a) > maxBuckets {
 		return false
 	}
 	added := 0
@@ -117,7 +118,7 @@ func (b *batch) fits(a *weir.Act) bool {
 		k := b.keys.find(&a.Charges[i])
 		if k < 0 {
 			added++
-		} else if !b.under(&b.rules[b.keys.all[k].rule-1], a.Charges[i].Limit) {
+		} else if a.Kind != acts.KindTake || b.keys.all[k].sealed || !b.under(&b.rules[b.keys.all[k].rule-1], a.Charges[i].Limit) {
 			return false
 		}
 	}
@@ -184,8 +185,9 @@ func (b *batch) addRun(a *weir.Act) int32 {
 
 func (b *batch) addAct(a *weir.Act, p *part) {
 	for i := range a.Charges {
+		own := &b.keys.all[b.key(&a.Charges[i])]
 		// A later take of the key begins a new run.
-		b.keys.all[b.key(&a.Charges[i])].last = -1
+		own.last, own.sealed = -1, a.Kind != acts.KindTake
 	}
 	b.buckets += acts.Buckets(a)
 	it := item{act: a, part: p, next: -1}

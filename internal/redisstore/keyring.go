@@ -30,6 +30,7 @@ type key struct {
 	format      byte
 	rule        int32 // from 1; 0: a record
 	first, last int32 // its runs, or -1 if there are none or other acts too
+	sealed      bool  // no later act of the batch may have it
 }
 
 // find returns the number of a charge's key, or -1.

@@ -32,12 +32,16 @@ var Patient = Contestant{
 func everyLimit(*weir.Limit) bool { return true }
 
 func openWeirMemory(e Env) (Limiter, error) {
-	return newWeir(e, memstore.New(memstore.Options{MaxBytes: 4 << 30}), nil)
+	return newWeir(e, memstore.New(memstore.Options{MaxBytes: 4 << 30}), nil, allowOne)
 }
 
 // openWeirRedis opens a store on go-redis, as docs/library.md recommends, with the
 // server's decorators around it unless their options are nil.
 func openWeirRedis(decorators *stack.Options) func(Env) (Limiter, error) {
+	return openWeirRedisShape(decorators, allowOne)
+}
+
+func openWeirRedisShape(decorators *stack.Options, ask askFunc) func(Env) (Limiter, error) {
 	return func(e Env) (Limiter, error) {
 		c := redis.NewClient(&redis.Options{Addr: e.Address, ContextTimeoutEnabled: true, ReadTimeout: 10 * time.Second})
 		store, err := redisstore.New(c, redisstore.Options{Prefix: e.Prefix})
@@ -45,24 +49,24 @@ func openWeirRedis(decorators *stack.Options) func(Env) (Limiter, error) {
 			return Limiter{}, err
 		}
 		if decorators == nil {
-			return newWeir(e, store, c.Close)
+			return newWeir(e, store, c.Close, ask)
 		}
 		o := *decorators
 		o.Remote.Policy = func(*weir.Charge) remote.Policy { return remote.Error }
 		s := stack.New(store, o)
 		s.Start()
-		return newWeir(e, s, func() error { return cmp.Or(s.Stop(context.Background()), c.Close()) })
+		return newWeir(e, s, func() error { return cmp.Or(s.Stop(context.Background()), c.Close()) }, ask)
 	}
 }
 
-func newWeir(e Env, taker weir.Taker, release func() error) (Limiter, error) {
+// An askFunc is what a contestant asks of a limiter for one decision.
+type askFunc func(ctx context.Context, l *weir.Limiter, key string) (bool, error)
+
+func newWeir(e Env, taker weir.Taker, release func() error, ask askFunc) (Limiter, error) {
 	var limits []weir.Limit
 	for _, l := range e.Limits {
 		limits = append(limits, weir.Limit{Count: int64(l.Count), Period: l.Period})
 	}
 	l, err := weir.NewLimiter(taker, "test", limits...)
-	return Limiter{Release: release, Allow: func(ctx context.Context, key string) (bool, error) {
-		d, err := l.Allow(ctx, key)
-		return d.Outcome == weir.Granted, err
-	}}, err
+	return Limiter{Release: release, Allow: func(ctx context.Context, key string) (bool, error) { return ask(ctx, l, key) }}, err
 }

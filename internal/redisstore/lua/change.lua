@@ -1,5 +1,5 @@
--- Does an act that is no take: it changes what earlier acts have charged. Such an act
--- comes in a call of its own.
+-- Does an act that is no take: it changes what acts of earlier calls have charged. No other act
+-- of the call has its keys; one with the same ID may have its record.
 -- Uses kind, n, KEY, COST, first (where the charges begin in the request), immediate,
 -- elsewhere, holder, lease and the act's record. Changes the keys' state, sets code where
 -- the act cannot be done, and appends the decisions to reply.
@@ -228,5 +228,5 @@ if r and code == 0 then
     r.standing = ''
   end
   -- A hold outlives what is done to it meanwhile.
-  note(record, r, granted and max(life, call('PTTL', KEYS[record])) or refused_life)
+  note(record, r, granted and max(life, left(record)) or refused_life)
 end

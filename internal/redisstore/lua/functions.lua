@@ -133,7 +133,7 @@ end
 
 -- note has a record written, and left is how long it still lives, in ms.
 function note(k, r, life)
-  EXT[k], DIRTY[k], USED[k] = unparse(r), life > 0 or 'reset', life
+  EXT[k], DIRTY[k], USED[k] = life > 0 and unparse(r), life > 0 or 'reset', life
 end
 function left(k)
   return USED[k] > 0 and USED[k] or max(1, call('PTTL', KEYS[k]))
