@@ -50,14 +50,20 @@ type modelProxy struct {
 	addrs map[string]string
 }
 
-// proxy starts a proxy with modelRules before a mock, or before what more says.
+// proxy starts a proxy with modelRules before a mock.
 func proxy(t *testing.T, store string, more ...string) *modelProxy {
 	t.Helper()
+	return proxyWith(t, modelRules, store, append([]string{"--mock"}, more...)...)
+}
+
+// proxyWith starts a proxy with rules before what more says.
+func proxyWith(t *testing.T, text, store string, more ...string) *modelProxy {
+	t.Helper()
 	rules := filepath.Join(t.TempDir(), "models.yaml")
-	if err := os.WriteFile(rules, []byte(modelRules), 0o600); err != nil {
+	if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args := append([]string{"--mock", "--config", rules, "--store", store, "--log-level", "debug", "--timeout", "4s", "--drain-delay", "0s"}, more...)
+	args := append([]string{"--config", rules, "--store", store, "--log-level", "debug", "--timeout", "4s", "--drain-delay", "0s"}, more...)
 	p, addrs := models(t, args...)
 	t.Cleanup(func() {
 		if said := p.Stderr.String(); strings.Contains(said, prompt) || strings.Contains(said, modelKey) || !strings.Contains(said, `"msg":`) {
