@@ -13,21 +13,14 @@ import (
 	"github.com/weirlimit/weir/internal/algo"
 )
 
-// An idName is an ID and the owner of its scope or, without one, the key that it was first
-// taken with.
-type idName struct {
-	scoped    bool
-	owner, id string
-}
+// An idName is an ID and its owner. It is zero for acts without an ID.
+type idName struct{ owner, id string }
 
 func idOf(a *weir.Act) idName {
-	if a.ID == "" || len(a.Charges) == 0 {
+	if a.ID == "" {
 		return idName{}
 	}
-	if owner := a.Scope.Owner; owner != "" {
-		return idName{true, owner, a.ID}
-	}
-	return idName{false, a.Charges[0].Key, a.ID}
+	return idName{a.Scope.Owner, a.ID}
 }
 
 // An entry is what is owed to one node about one ID: its part of the acts.

@@ -334,7 +334,7 @@ func (r *Remote) keep(at *location, a *weir.Act, reason error) settler {
 }
 
 // withdraw settles a take with an ID whose caller was told an error, or has left: the store takes
-// the asking back. It knows whether somebody was told the answer to another one.
+// the attempt back. It knows whether somebody was told the answer to another one.
 func (r *Remote) withdraw(at *location, told, reply *weir.Act) {
 	switch {
 	case notApplied(reply.Err), reply.Err != nil && !undecided(reply), reply.Err == nil && !charges(reply):

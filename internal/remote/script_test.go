@@ -465,7 +465,7 @@ func (s *script) do(at int, kind weir.Kind, u *stub, cost int64) *weir.Act {
 	s.fleet[at].Take(ctx, []*weir.Act{a})
 	served(ctx)
 	if a.Attempt != 0 {
-		s.fault("%s: the number of an asking was left in its caller's act", describe(a))
+		s.fault("%s: the number of an attempt was left in its caller's act", describe(a))
 	}
 	s.happened(a, "told at %d: %s", at, describe(a))
 	return a
