@@ -13,16 +13,6 @@ import (
 	"github.com/weirlimit/weir/internal/algo"
 )
 
-// An idName is an ID and its owner. It is zero for acts without an ID.
-type idName struct{ owner, id string }
-
-func idOf(a *weir.Act) idName {
-	if a.ID == "" {
-		return idName{}
-	}
-	return idName{a.Scope.Owner, a.ID}
-}
-
 // An entry is what is owed to one node about one ID: its part of the acts.
 type entry struct {
 	delivery
@@ -81,39 +71,6 @@ func (e *entry) last() *weir.Act {
 	return e.acts[len(e.acts)-1]
 }
 
-// granted returns the grant of an act's ID, if its take was granted here and a node has yet to
-// record it; else nil.
-func (at *location) granted(a *weir.Act, now int64) (g *grant) {
-	if a.ID == "" {
-		return nil
-	}
-	at.each(func(l *ledger) bool {
-		if e := l.ids[idOf(a)]; e != nil && e.take != nil && now < e.until {
-			g = e.grant
-		}
-		return g == nil
-	})
-	return g
-}
-
-// grantedHere is granted for a location that is not locked.
-func (at *location) grantedHere(a *weir.Act, now int64) bool {
-	owing := false
-	if at.each(func(l *ledger) bool { owing = !l.empty(); return !owing }); a.ID == "" || !owing {
-		return false
-	}
-	at.lock()
-	defer at.unlock()
-	return at.granted(a, now) != nil
-}
-
-// roomForID reports whether every node has room for what is owed about an ID.
-func (at *location) roomForID() bool {
-	room := true
-	at.each(func(l *ledger) bool { room = room && l.room(len(l.ids)); return room })
-	return room
-}
-
 // enterTake owes the store a take with an ID that was granted here. Units granted without limit are
 // not charged.
 func (r *Remote) enterTake(at *location, a *weir.Act) {
@@ -129,10 +86,10 @@ func (r *Remote) enterTake(at *location, a *weir.Act) {
 				take.Decisions[i].Granted = 0
 			}
 		}
-		if old := l.ids[idOf(a)]; old != nil {
+		if old := l.ids[at.id]; old != nil {
 			r.leave(l, old)
 		}
-		e := l.enter(idOf(a), now+life(take))
+		e := l.enter(at.id, now+life(take))
 		e.take, e.grant = take, g
 		g.parts.Add(1)
 		amend := *take // which shares the charges, and neither is changed

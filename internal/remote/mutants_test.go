@@ -41,7 +41,7 @@ var mutants = []mutant{
 
 	// Nodes.
 	{"one ledger for all nodes", "ledger.go", "func (all *ledgers) of(node string) *ledger {\n", "func (all *ledgers) of(node string) *ledger {\n	node = \"\"\n", "TestScripts/one_node/fixed_window/1"},
-	{"an entry stays whole", "ledger.go", "		if at.ledger(i) != l {\n			continue\n		}\n", "", "TestOneNodeOut"},
+	{"an entry stays whole", "location.go", "		if at.ledger(i) != l {\n			continue\n		}\n", "", "TestOneNodeOut"},
 	{"acts of a call wait for the debts of another's node", "pay.go", "	if len(groups) == 1 {\n", "	if len(groups) > 0 {\n", "TestHangingNodeKeepsNobodyWaiting"},
 	{"keys that move leave their debts behind", "pay.go", "	for _, l := range *all.moved.Load() {", "	for _, l := range []*ledger(nil) {", "TestKeysMoveToAnotherNode"},
 	{"debts of a dead node do not move", "background.go", "	case !r.calls.Reaches(l.node) && !r.hasMoved(l):", "	case !r.calls.Reaches(l.node):", "TestKeysMoveToAnotherNode"},

@@ -203,7 +203,7 @@ type claims struct {
 // that was granted here.
 func (r *Remote) claim(c *claims, a *weir.Act) bool {
 	at := r.locate(a)
-	if at.grantedHere(a, r.now()) {
+	if at.grantedHere(r.now()) {
 		a.Err = errHere
 		return false
 	}
@@ -217,7 +217,7 @@ func (r *Remote) claim(c *claims, a *weir.Act) bool {
 				c.add(r.payEntry(l, e, actsPerCall-c.acts))
 			}
 		}
-		if e := l.ids[idOf(a)]; e != nil {
+		if e := l.ids[at.id]; e != nil {
 			about(e)
 		}
 		for i := range a.Charges {
@@ -254,7 +254,7 @@ func (r *Remote) blocked(a *weir.Act) (blocked bool) {
 	at := r.locate(a)
 	at.eachOutstanding(r.ledgers, func(l *ledger, has func(int) bool) {
 		waits := func(e *entry) bool { return e != nil && len(e.acts) > 0 && e.blocks() }
-		blocked = blocked || waits(l.ids[idOf(a)])
+		blocked = blocked || waits(l.ids[at.id])
 		for i := range a.Charges {
 			if !has(i) || blocked {
 				continue

@@ -39,7 +39,7 @@ func (r *Remote) decideLocked(at *location, a *weir.Act, left, mayAsk, late bool
 	reason := a.Err
 	at.lock()
 	defer at.unlock()
-	g := at.granted(a, r.now())
+	g := at.granted(r.now())
 	if mayAsk && notApplied(reason) && !left && g == nil && !errors.Is(reason, calls.ErrFull) && r.calls.Reachable(a) {
 		a.Err = nil
 		return nil, nil, false
@@ -110,7 +110,7 @@ func (r *Remote) decideAbout(at *location, a *weir.Act, g *grant, reason error) 
 	}
 	until := r.now() + life(a)
 	at.each(func(l *ledger) bool {
-		e := l.enter(idOf(a), until)
+		e := l.enter(at.id, until)
 		e.until = max(e.until, until)
 		l.deliver(e, at.part(a, l))
 		return true
@@ -263,13 +263,6 @@ func (r *Remote) refundOnce(at *location, told, reply *weir.Act) {
 	}
 }
 
-// roomForRefunds reports whether every node has room for a refund.
-func (at *location) roomForRefunds() bool {
-	room := true
-	at.each(func(l *ledger) bool { room = room && l.room(l.refunds); return room })
-	return room
-}
-
 // refundSlots decides an anonymous refund of slots. Those of takes that the store granted
 // are refunded there later, unless it may have seen the refund by itself.
 func (r *Remote) refundSlots(at *location, a *weir.Act) settler {
@@ -294,7 +287,7 @@ func (r *Remote) keep(at *location, a *weir.Act, reason error) settler {
 	kept := &acts.KeptError{Kind: a.Kind, Reason: reason}
 	var ended *weir.Act
 	at.each(func(l *ledger) bool {
-		if e := l.ids[idOf(a)]; e != nil && e.last() != nil && endsTake(e.last()) {
+		if e := l.ids[at.id]; e != nil && e.last() != nil && endsTake(e.last()) {
 			ended = e.last()
 		}
 		return ended == nil
@@ -312,7 +305,7 @@ func (r *Remote) keep(at *location, a *weir.Act, reason error) settler {
 	until := r.now() + life(a)
 	var fresh []*entry
 	at.each(func(l *ledger) bool {
-		e := l.enter(idOf(a), until)
+		e := l.enter(at.id, until)
 		if l.deliver(e, at.part(a, l)); len(e.acts) == 1 {
 			e.send().late.Store(true) // until its outcome is known
 			e.sent, fresh = 1, append(fresh, e)
