@@ -15,7 +15,7 @@ SEED ?= 1
 ARGS ?=
 # The workspace's modules, whatever the environment says. The others stand alone.
 export GOWORK = $(CURDIR)/go.work
-ALL = ./... ./server/... ./trace/... ./weirgrpc/...
+ALL = ./... ./server/... ./trace/... ./weirgrpc/... ./weirprom/...
 
 # Linters live in a module of their own; -modfile is refused in workspaces.
 TOOL = GOWORK=off $(GO) tool -modfile=tools/go.mod

@@ -2,6 +2,7 @@ package weir
 
 import (
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/weirlimit/weir/internal/algo"
@@ -142,3 +143,20 @@ func (d Decision) String() string {
 func (d Decision) Allowed() bool {
 	return d.Outcome == Granted || d.Outcome == NotEvaluated && d.Source == sourceStore
 }
+
+// RetrySeconds returns the RetryAfter as the HTTP header Retry-After has it: whole seconds,
+// rounded up, at least 1. It reports false if there is nothing to wait for: the charge was not
+// refused, or it is refused after any wait ([Never]).
+func (d Decision) RetrySeconds() (seconds int64, ok bool) {
+	if d.Outcome != Refused || d.RetryAfter == Never {
+		return 0, false
+	}
+	seconds = int64(d.RetryAfter / time.Second)
+	if d.RetryAfter%time.Second > 0 {
+		seconds++
+	}
+	return max(1, seconds), true
+}
+
+// LogValue returns the decision as package slog logs it: its String.
+func (d Decision) LogValue() slog.Value { return slog.StringValue(d.String()) }

@@ -3,6 +3,8 @@ package weir_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -170,5 +172,40 @@ func TestStrictestOfWaived(t *testing.T) {
 		if got := weir.Strictest(charges, decisions); got != i {
 			t.Errorf("alternative %d answers, want %d", got, i)
 		}
+	}
+}
+
+// TestRetrySeconds rounds up, and says that no wait helps where none does.
+func TestRetrySeconds(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		d    weir.Decision
+		want int64
+		ok   bool
+	}{
+		{granted(1), 0, false},
+		{refused(weir.Never), 0, false},
+		{refused(0), 1, true},
+		{refused(time.Nanosecond), 1, true},
+		{refused(time.Second), 1, true},
+		{refused(time.Second + 1), 2, true},
+		{refused(weir.Never - time.Second), int64((weir.Never-time.Second)/time.Second) + 1, true},
+		{weir.Decision{Outcome: weir.NotCharged, RetryAfter: time.Second}, 0, false},
+	} {
+		if seconds, ok := c.d.RetrySeconds(); seconds != c.want || ok != c.ok {
+			t.Errorf("%v: %d, %v: want %d, %v", c.d, seconds, ok, c.want, c.ok)
+		}
+	}
+}
+
+// TestLogValue logs words, not numbers, in both formats of slog.
+func TestLogValue(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	d := refused(3 * time.Second)
+	slog.New(slog.NewJSONHandler(&out, nil)).Info("x", "decision", d)
+	slog.New(slog.NewTextHandler(&out, nil)).Info("x", "decision", d)
+	if n := strings.Count(out.String(), d.String()); n != 2 {
+		t.Errorf("%q: want %q twice", &out, d)
 	}
 }

@@ -15,7 +15,7 @@ import (
 const module = "github.com/weirlimit/weir"
 
 // modules are the folders of the modules that go.work joins.
-var modules = []string{".", "server", "trace", "weirgrpc"}
+var modules = []string{".", "server", "trace", "weirgrpc", "weirprom"}
 
 // A listed package is what go list tells of one. Its own module's packages are
 // named by their folder, the root's by a dot.
@@ -90,12 +90,8 @@ var bans = []ban{
 	{"rules never depend on front ends", rulesRoom, nil, slices.Concat(frontends, wiring)},
 	{"a front end never depends on the program around it", frontends, nil, wiring},
 	{"the server never depends on its command", patterns{"server/internal/app"}, nil, command},
-	{
-		"only the program knows YAML, Prometheus and commands",
-		patterns{"..."},
-		program,
-		patterns{"go.yaml.in/yaml", "github.com/prometheus", "github.com/spf13/cobra", "github.com/spf13/pflag"},
-	},
+	{"only the program knows YAML and commands", patterns{"..."}, program, patterns{"go.yaml.in/yaml", "github.com/spf13/cobra", "github.com/spf13/pflag"}},
+	{"only weirprom and the program know Prometheus", patterns{"..."}, slices.Concat(program, patterns{"weirprom/..."}), patterns{"github.com/prometheus"}},
 	{
 		"the library makes spans with OpenTelemetry's interface, the program sends them",
 		patterns{"..."},
@@ -265,6 +261,8 @@ func TestLayoutCatches(t *testing.T) {
 		"library, Prometheus":       {"internal/layer/observe", "github.com/prometheus/client_golang/prometheus", 1},
 		"library, gRPC":             {"weirhttp", "google.golang.org/grpc", 1},
 		"weirgrpc, gRPC":            {"weirgrpc", "google.golang.org/grpc", 0},
+		"weirprom, Prometheus":      {"weirprom", "github.com/prometheus/client_golang/prometheus", 0},
+		"weirmetrics, Prometheus":   {"weirmetrics", "github.com/prometheus/client_golang/prometheus", 1},
 		"server, YAML":              {"server/internal/config", "go.yaml.in/yaml/v3", 0},
 		"command, cobra":            {"server/internal/cli", "github.com/spf13/cobra", 0},
 		"command, server":           {"server/internal/cli", in("server/internal/app"), 0},

@@ -215,8 +215,9 @@ func HashTag(key string) (string, bool) { return redisstore.HashTag(key) }
 type Stats struct {
 	// Batches counts the script calls, BatchedActs the requests in them.
 	Batches, BatchedActs int64
-	// Outages counts the outages of servers.
-	Outages int64
+	// Outages counts the outages of servers; Unreachable is the number of servers that are
+	// unreachable now.
+	Outages, Unreachable int64
 	// DenyCacheHits counts the requests refused from memory.
 	DenyCacheHits uint64
 	// LeaseSpent counts the requests paid with leased units, LeaseReturned the units returned
@@ -224,6 +225,8 @@ type Stats struct {
 	LeaseSpent, LeaseReturned uint64
 	// Local, Allowed, Denied and Errors count the requests decided by each policy.
 	Local, Allowed, Denied, Errors int64
+	// Late counts the requests that were decided by a policy although Redis replied later.
+	Late int64
 	// Overgranted counts the units granted locally that Redis refused afterwards.
 	Overgranted int64
 	// Doubtful counts the units granted from local shares that Redis may not have charged.
@@ -244,8 +247,8 @@ func (s *Store) Stats() Stats {
 		d = s.layers.DenyCache.Stats().Hits
 	}
 	st := Stats{
-		Batches: r.Calls.Batches, BatchedActs: r.Calls.Acts, Outages: r.Calls.Outages, DenyCacheHits: d,
-		Local: r.Local, Allowed: r.Allowed, Denied: r.Denied, Errors: r.Errors,
+		Batches: r.Calls.Batches, BatchedActs: r.Calls.Acts, Outages: r.Calls.Outages, Unreachable: r.Calls.Unreachable, DenyCacheHits: d,
+		Local: r.Local, Allowed: r.Allowed, Denied: r.Denied, Errors: r.Errors, Late: r.Late,
 		Overgranted: r.Overgranted, Doubtful: r.Doubtful, Outstanding: r.Outstanding,
 		Overflowed: s.layers.Overflowed(), Foreign: s.inside.Foreign(),
 	}

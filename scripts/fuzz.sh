@@ -19,7 +19,7 @@ timed_out() { grep -q '^ *context deadline exceeded$' "$log" && ! grep -q 'Faili
 
 failed=0
 printf '%-22s %-24s %12s %8s %9s\n' folder target executions seconds findings
-for dir in $("$GO" list -f '{{.Dir}}' ./... ./server/... ./trace/... ./weirgrpc/...); do
+for dir in $("$GO" list -f '{{.Dir}}' ./... ./server/... ./trace/... ./weirgrpc/... ./weirprom/...); do
   folder=${dir#"$PWD"}
   folder=${folder#/}
   folder=${folder:-.}

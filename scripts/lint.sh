@@ -43,7 +43,7 @@ tidy() {
 
 inside() { (cd "$1" && shift && "$@"); }
 
-modules='./... ./server/... ./trace/... ./weirgrpc/...' # those that go.work joins
+modules='./... ./server/... ./trace/... ./weirgrpc/... ./weirprom/...' # those that go.work joins
 alone='examples server/bench deploy/check server/tools/h2spec server/tools/grpcurl server/tools/sigv4 server/tools/sdks tools/release'
 tools=$(mktemp -d)
 trap 'rm -rf "$tools"' EXIT

@@ -18,4 +18,4 @@ lines() { xargs cat | wc -l; }
 
 show 'lines of Go outside tests' "$(outside | lines)"
 show 'lines of Go in all, and of the cases that are text' "$( (files; ls internal/storetest/cases/*) | lines)"
-show 'packages' "$("$GO" list ./... ./server/... ./trace/... ./weirgrpc/... | wc -l)"
+show 'packages' "$("$GO" list ./... ./server/... ./trace/... ./weirgrpc/... ./weirprom/... | wc -l)"

@@ -14,7 +14,7 @@ GOVULNCHECK=${GOVULNCHECK:-$tools/govulncheck}
 [ "$GOVULNCHECK" != "$tools/govulncheck" ] ||
   GOWORK=off "$GO" build -modfile=tools/go.mod -o "$GOVULNCHECK" golang.org/x/vuln/cmd/govulncheck || exit 1
 export GOWORK=$PWD/go.work
-out=$("$GOVULNCHECK" ./... ./server/... ./trace/... ./weirgrpc/... 2>&1)
+out=$("$GOVULNCHECK" ./... ./server/... ./trace/... ./weirgrpc/... ./weirprom/... 2>&1)
 status=$?
 if [ "$status" -ne 0 ] && [ "$status" -ne 3 ] && grep -q 'fetching vulnerabilities' <<<"$out"; then
   unreachable="its database cannot be reached (${GOVULNDB:-https://vuln.go.dev})"

@@ -408,3 +408,13 @@ func TestAlternatives(t *testing.T) {
 		t.Errorf("credits: %v, %v, want 9 without two calls of 3", d, err)
 	}
 }
+
+// TestMetadataKey: the key of a token is the one that the interceptor charges.
+func TestMetadataKey(t *testing.T) {
+	t.Parallel()
+	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("authorization", "Bearer secret"))
+	charged, err := weirgrpc.KeyByMetadata("Authorization")(ctx, "/a/B")
+	if err != nil || charged != weirgrpc.MetadataKey("Bearer secret") || charged == weirgrpc.MetadataKey("") {
+		t.Errorf("%q, %v: want the key of the token", charged, err)
+	}
+}

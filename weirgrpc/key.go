@@ -40,9 +40,13 @@ func KeyByMetadata(name string) KeyFunc {
 		if values := metadata.ValueFromIncomingContext(ctx, name); len(values) > 0 {
 			value = values[0]
 		}
-		return gate.Digest(value), nil
+		return MetadataKey(value), nil
 	}
 }
+
+// MetadataKey returns the key that [KeyByMetadata] gives to calls whose metadata has this value.
+// Use it to peek, refund or override such a key, or to charge it elsewhere.
+func MetadataKey(value string) string { return gate.Digest(value) }
 
 // KeyByMethod keys by the method. If a server has a handler for unknown services, clients
 // can invent methods, and each method has a fresh budget.

@@ -19,8 +19,12 @@ func KeyByIP(strategy clientip.Strategy) KeyFunc { return strategy.Key }
 // itself is not stored. All requests without the header share a budget. Check the token
 // before the limit: a client that can invent tokens has no limit.
 func KeyByHeader(name string) KeyFunc {
-	return func(r *http.Request) (string, error) { return gate.Digest(r.Header.Get(name)), nil }
+	return func(r *http.Request) (string, error) { return HeaderKey(r.Header.Get(name)), nil }
 }
+
+// HeaderKey returns the key that [KeyByHeader] gives to requests whose header has this value.
+// Use it to peek, refund or override such a key, or to charge it elsewhere.
+func HeaderKey(value string) string { return gate.Digest(value) }
 
 // KeyByPath keys by the path of the URL. If clients can invent paths that the handler
 // answers, each path has a fresh budget: use [KeyByPattern] instead.

@@ -291,3 +291,32 @@ func TestMiddlewareNeedsALimiter(t *testing.T) {
 		}()
 	}
 }
+
+// TestHeaderKey overrides and peeks at a key of the middleware by the value of its header.
+func TestHeaderKey(t *testing.T) {
+	t.Parallel()
+	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), "api", weir.PerHour(5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := weirhttp.Middleware(limiter, weirhttp.Options{Key: weirhttp.KeyByHeader("Authorization")})(http.NotFoundHandler())
+	ask := func() int {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Authorization", "Bearer secret")
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		return w.Code
+	}
+	ask()
+	key := weirhttp.HeaderKey("Bearer secret")
+	if d, err := limiter.Peek(t.Context(), key); err != nil || d.Remaining != 4 {
+		t.Errorf("after a request: %v, %v: want 4 remaining", d, err)
+	}
+	none := weir.PerMinute(0)
+	if err := limiter.SetOverride(key, weir.Override{Limit: &none, Until: time.Now().Add(time.Hour)}); err != nil {
+		t.Fatal(err)
+	}
+	if code := ask(); code != http.StatusTooManyRequests {
+		t.Errorf("a blocked token: %d, want 429", code)
+	}
+}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weirlimit/weir/internal/pages"
 )
 
 // A proxy is a module proxy with the modules of a release, and the environment of go
@@ -74,8 +76,46 @@ func main() { _ = memstore.New }
 	p.do(program, "mod", "init", "example.org/program")
 	p.do(program, "get", "github.com/weirlimit/weir@"+version)
 	p.do(program, "build", "-o", "program", ".")
-	p.do(program, "get", "github.com/weirlimit/weir/weirgrpc@"+version, "github.com/weirlimit/weir/trace@"+version)
-	p.do(program, "build", "github.com/weirlimit/weir/weirgrpc", "github.com/weirlimit/weir/trace")
+	p.do(program, "get", "github.com/weirlimit/weir/weirgrpc@"+version, "github.com/weirlimit/weir/trace@"+version, "github.com/weirlimit/weir/weirprom@"+version)
+	p.do(program, "build", "github.com/weirlimit/weir/weirgrpc", "github.com/weirlimit/weir/trace", "github.com/weirlimit/weir/weirprom")
+}
+
+// TestReplaces types what docs/middleware.md has for a program beside a clone, which imports the
+// modules for gRPC and Prometheus.
+func TestReplaces(t *testing.T) {
+	t.Parallel()
+	clone, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	program := filepath.Join(dir, "hello")
+	if err := errors.Join(os.Symlink(clone, filepath.Join(dir, "weir")), os.Mkdir(program, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	const main = `package main
+
+import (
+	"github.com/weirlimit/weir/weirgrpc"
+	"github.com/weirlimit/weir/weirprom"
+)
+
+func main() { _, _ = weirgrpc.MetadataKey, weirprom.NewAnswers }
+`
+	write(t, filepath.Join(program, "main.go"), main, 0o644)
+	script := "set -e\ngo mod init hello\n"
+	for _, b := range pages.Mine(t, "docs/middleware.md") {
+		script += b.Text
+	}
+	cmd := exec.Command("sh", "-c", script+"go build -o hello .\n")
+	cmd.Dir, cmd.Env = program, append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	mod := string(read(t, filepath.Join(program, "go.mod")))
+	if !strings.Contains(mod, "weir/weirprom v0.0.0") || strings.Contains(mod, "require github.com/weirlimit/weir/trace") {
+		t.Errorf("go.mod is\n%s", mod)
+	}
 }
 
 // TestReleaseCommit writes the versions of a release into a copy of this tree, commits and
@@ -98,7 +138,7 @@ func TestReleaseCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	git("commit", "-q", "-a", "-m", "Release")
-	for _, folder := range []string{"", "trace/", "weirgrpc/", "server/"} {
+	for _, folder := range []string{"", "trace/", "weirgrpc/", "weirprom/", "server/"} {
 		git("tag", folder+version)
 	}
 
@@ -109,6 +149,7 @@ func TestReleaseCommit(t *testing.T) {
 		".":        {"github.com/weirlimit/weir/server@" + version, "github.com/weirlimit/weir/weirgrpc@" + version},
 		"trace":    {"github.com/weirlimit/weir"},
 		"weirgrpc": {"github.com/weirlimit/weir"},
+		"weirprom": {"github.com/weirlimit/weir"},
 		"server":   {"github.com/weirlimit/weir", "github.com/weirlimit/weir/trace"},
 	} {
 		sums := filepath.Join(repository, folder, "go.sum")

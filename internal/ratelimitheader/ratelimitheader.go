@@ -119,8 +119,8 @@ func (a *Answer) Write(h http.Header, style Style) {
 	if a.Alternative > 0 && style != None {
 		h[KeyAlternative] = []string{strconv.Itoa(a.Alternative)}
 	}
-	if wait := a.Decision.RetryAfter; a.Decision.Outcome == weir.Refused && wait != weir.Never {
-		h[keyRetryAfter] = []string{strconv.FormatInt(max(1, Seconds(wait)), 10)}
+	if seconds, ok := a.Decision.RetrySeconds(); ok {
+		h[keyRetryAfter] = []string{strconv.FormatInt(seconds, 10)}
 	}
 }
 

@@ -30,7 +30,7 @@ With --mock the proxy has a provider of its own that answers with words and cost
 
   # before OpenAI, with limits that all instances share through Redis
   weir models --upstream https://api.openai.com --config rules.yaml --store redis://redis.internal:6379/0`,
-		Args: cobra.NoArgs,
+		Args: noFiles,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !f.Models.Mock && f.Models.Upstream == "" {
 				return errors.New("want --upstream URL, or --mock")

@@ -57,11 +57,19 @@ envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL, override defaults only
 
   # on a free port, configured by the environment
   WEIR_CONFIG=/etc/weir WEIR_HTTP=127.0.0.1:0 weir serve`,
-		Args: cobra.NoArgs,
+		Args: noFiles,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	f.bind(cmd, f.Settings())
 	return cmd
+}
+
+// noFiles refuses arguments, and names the flag that rules files are given with.
+func noFiles(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s takes no argument; did you mean --config %s?", cmd.CommandPath(), args[0])
 }
 
 // bind defines the flags of settings, and those of logs.

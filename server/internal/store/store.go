@@ -97,7 +97,11 @@ func Open(o Options) (*Store, error) {
 	case "redis", "rediss", "unix", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel":
 		err = s.openRedis(&o, secret)
 	default:
-		err = invalidURL("of an unknown scheme", "memory, redis://…, rediss://…, unix://…, redis+cluster://… or redis+sentinel://…")
+		want := "memory, redis://…, rediss://…, unix://…, redis+cluster://… or redis+sentinel://…"
+		if _, port, found := strings.Cut(s.url, ":"); found && !strings.Contains(port, "//") {
+			want = "redis://HOST:PORT/0 for a host and a port; others are " + want
+		}
+		err = invalidURL("of an unknown scheme", want)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())

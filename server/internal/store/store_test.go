@@ -20,7 +20,7 @@ func TestOpenRefuses(t *testing.T) {
 	for url, want := range map[string]string{
 		"memory:x":                              "memory alone",
 		"memcached://h":                         "of an unknown scheme",
-		"redis.internal:6379":                   "of an unknown scheme",
+		"redis.internal:6379":                   "want redis://HOST:PORT/0 for a host and a port",
 		"redis+cluster://h:1,h:2/1":             "a database number",
 		"redis+cluster://h:1,":                  `a host that is none: ""`,
 		"redis+cluster://h:1,h:port":            `a host that is none: "h:port"`,

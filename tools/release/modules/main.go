@@ -33,7 +33,7 @@ const repository = "github.com/weirlimit/weir"
 
 // published lists the folders of the modules that a release offers. Each requires only
 // modules before it: go.sum holds the hashes of their zips.
-var published = []string{".", "trace", "weirgrpc", "server"}
+var published = []string{".", "trace", "weirgrpc", "weirprom", "server"}
 
 func main() {
 	version := flag.String("version", "", "version of the release, such as v1.2.3")
