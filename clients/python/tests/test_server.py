@@ -227,6 +227,29 @@ class Outages(Common):
         with weir.hold(k, "2/30s concurrency"):
             pass
 
+    def test_peeks_follow_the_policy(self):
+        weir, k = self.client(self.gone()), key()
+        weir.take(k, "20/h", cost=4)
+        for cost, want in ((0, (True, 6, 0)), (6, (True, 6, 0)), (7, (False, 6, 0))):
+            d = weir.peek(k, "20/h", cost=cost)
+            self.assertEqual((d.allowed, d.remaining, d.granted), want)
+            self.assertEqual(d.retry_after_ms > 0, cost == 7)
+        self.assertEqual(weir.take(k, "20/h", up_to=6).source, "client_local")
+        self.assertFalse(weir.peek(k, "2/30s concurrency", cost=2))
+        self.assertTrue(self.client(self.gone(), outage="open").peek(k, "1/h", cost=9))
+        self.assertFalse(self.client(self.gone(), outage="closed").peek(k, "1/h"))
+        with self.assertRaises(Unavailable):
+            self.client(self.gone(), outage="raise").peek(k, "1/h")
+
+    def test_refusals_leave_nothing_behind(self):
+        weir = self.client(self.gone())
+        for _ in range(5):
+            weir.take(key(), "2/30s concurrency", cost=2)
+            weir.take(key(), "2/h", cost=2)
+            weir.peek(key(), "2/30s concurrency")
+        local = getattr(weir, "client", weir)._local
+        self.assertEqual((local._holders, local._due), ({}, {}))
+
     def test_policies(self):
         gone, k = self.gone(), key()
         self.assertEqual(self.client(gone, outage="open").take(k, "1/h", cost=9).source, "client_open")

@@ -134,7 +134,7 @@ class AsyncWeir(Base):
                 repeat = False
 
     async def _do(self, verb: str, charges: List[Charge], cost: Optional[int] = None, id: Optional[str] = None, **options: Any) -> Decision:
-        units = 1 if cost is None else cost
+        units = cost if cost is not None else 0 if verb == "WEIR.PEEK" else 1
         data = self._command(verb, charges, cost, id, **options)
         if self._paused():
             return self._without(verb, charges, units, id, Paused("the server could not be reached a moment ago"))

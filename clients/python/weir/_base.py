@@ -31,7 +31,7 @@ class Base:
         :param token: the token, if it is not in the URL
         :param timeout: seconds that a call may take, connecting included
         :param prefix: goes before each key
-        :param outage: who decides takes while the server cannot be reached: ``local`` (this process, by ``share`` of each
+        :param outage: who decides takes and peeks while the server cannot be reached: ``local`` (this process, by ``share`` of each
             limit), ``open`` (all are granted), ``closed`` (all are refused) or ``raise`` (:class:`Unavailable`)
         :param share: the part of each limit that this process grants in an outage, above 0 and at most 1
         :param ssl_context: for weirs://; default the system's certificates
@@ -86,15 +86,16 @@ class Base:
             log.warning("no decision from %s:%d: %s; until it answers: outage=%r", self.host, self.port, why, self.outage)
 
     def _without(self, verb: str, charges: Sequence[Charge], cost: int, id: Optional[str], why: BaseException) -> Decision:
-        """Decide a take without the server, by policy."""
-        if verb != "WEIR.TAKE" or self.outage == "raise":
+        """Decide a take or a peek without the server, by policy."""
+        peek = verb == "WEIR.PEEK"
+        if not peek and verb != "WEIR.TAKE" or self.outage == "raise":
             if isinstance(why, WeirError):
                 raise why
             raise Unavailable(f"no decision: {why or type(why).__name__}") from why
         if self.outage == "local":
-            return self._local.take(charges, cost, id)
+            return self._local.take(charges, cost, id, peek)
         granted = self.outage == "open"
-        return Decision([int(granted), 0, 0 if granted else 1000, 0, cost if granted else 0, 0, 0, f"client_{self.outage}", 0, 0, 0])
+        return Decision([int(granted), 0, 0 if granted else 1000, 0, cost if granted and not peek else 0, 0, 0, f"client_{self.outage}", 0, 0, 0])
 
 
 def is_outage(error: BaseException) -> bool:

@@ -63,11 +63,11 @@ class Local:
                 self._limits[text] = None
         return self._limits[text]
 
-    def take(self, charges: Sequence[Charge], cost: int, id: Optional[str] = None) -> Decision:
-        """Decide all or none. A limit in a form that only the server reads is not enforced."""
+    def take(self, charges: Sequence[Charge], cost: int, id: Optional[str] = None, peek: bool = False) -> Decision:
+        """Decide all or none; a peek charges nothing. A limit in a form that only the server reads is not enforced."""
         now, wait, remaining = time.monotonic(), 0.0, _COUNTER
         due: Dict[Tuple[Any, str], float] = {}
-        held: List[Tuple[Dict[str, float], float]] = []
+        held: List[Tuple[Tuple[Any, str], Dict[str, float], float]] = []
         with self._lock:
             for key, text, *own in charges:
                 limit, units = self._limit(text), own[0] if own else cost
@@ -75,28 +75,27 @@ class Local:
                     continue
                 count = max(1.0, limit.count * self._share)
                 if limit.slots:
-                    holders = self._holders.setdefault((key, text), {})
-                    for other in [h for h, end in holders.items() if end <= now]:
-                        del holders[other]
-                    left = int(count) - len(holders) - units
-                    if left < 0:
+                    holders = {h: end for h, end in self._holders.get((key, text), {}).items() if end > now}
+                    left = int(count) - len(holders)
+                    if left < units:
                         wait = max(wait, 1.0)
-                    held.append((holders, now + limit.period))
+                    held.append(((key, text), holders, now + limit.period))
                 else:
                     each = limit.period / count
                     used_until = max(self._due.get((key, text), now), now)
                     room = now + each * max(1.0, limit.burst * self._share) - used_until
-                    left = int((room - units * each) / each + 1e-9)
+                    left = int(room / each + 1e-9)
                     if units * each > room + 1e-9:
                         wait = max(wait, units * each - room)
                     due[(key, text)] = used_until + units * each
-                remaining = min(remaining, left)
-            if wait > 0:
-                return Decision([0, 0, int(wait * 1000) + 1, 0, 0, 0, 0, "client_local", 0, 0, 0])
+                remaining = min(remaining, left if peek else left - units)
+            if peek or wait > 0:
+                retry = int(wait * 1000) + 1 if wait > 0 else 0
+                return Decision([int(wait == 0), max(0, remaining) if peek else 0, retry, 0, 0, 0, 0, "client_local", 0, 0, 0])
             self._due.update(due)
             self._forget(now)
-            for holders, end in held:
-                holders[id or ""] = end
+            for slots, holders, end in held:
+                self._holders[slots] = {**holders, id or "": end}
         return Decision([1, max(0, remaining), 0, 0, cost, 0, 0, "client_local", 0, 0, 0])
 
     def release(self, id: str) -> None:
