@@ -86,7 +86,7 @@ type State struct {
 type Ext struct {
 	Ring     Ring
 	Log      Log
-	Holders  []Holder
+	Holders  *Holders
 	LowWater *LowWater
 }
 
@@ -262,8 +262,6 @@ func (r *Rule) ExtBytes() int64 {
 const (
 	extBytes   = 120 // an Ext and the header of its allocation
 	entryBytes = 16
-	// holderBytes is a holder.
-	holderBytes = 24
 )
 
 // Bytes estimates the memory of an Ext; a nil one has none.
@@ -271,7 +269,7 @@ func (e *Ext) Bytes() int64 {
 	if e == nil {
 		return 0
 	}
-	bytes := extBytes + 4*int64(cap(e.Ring.counts)) + entryBytes*int64(cap(e.Log.entries)) + holderBytes*int64(cap(e.Holders))
+	bytes := extBytes + 4*int64(cap(e.Ring.counts)) + entryBytes*int64(cap(e.Log.entries)) + e.Holders.bytes()
 	if e.LowWater != nil {
 		bytes += lowWaterBytes + markBytes*int64(cap(e.LowWater.marks))
 	}
@@ -286,7 +284,7 @@ func (e *Ext) Clone() *Ext {
 	c := *e
 	c.Ring.counts = slices.Clone(e.Ring.counts)
 	c.Log.entries = slices.Clone(e.Log.entries)
-	c.Holders = slices.Clone(e.Holders)
+	c.Holders = e.Holders.clone()
 	if e.LowWater != nil {
 		low := *e.LowWater
 		low.marks = slices.Clone(low.marks)

@@ -2,17 +2,25 @@ package bench
 
 import (
 	"context"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/stack"
+	public "github.com/weirlimit/weir/memstore"
 )
 
 // A shape is a use of a limiter that could cost more than a plain decision.
 type shape struct {
-	name string
-	ask  askFunc
+	name    string
+	limits  []weir.Limit                               // besides those of the scenario
+	prepare func(context.Context, *weir.Limiter) error // nil: nothing
+	ask     askFunc
 }
+
+// An askFunc is what a contestant asks of a limiter for one decision.
+type askFunc func(ctx context.Context, l *weir.Limiter, key string) (bool, error)
 
 func allowOne(ctx context.Context, l *weir.Limiter, key string) (bool, error) {
 	d, err := l.Allow(ctx, key)
@@ -29,22 +37,53 @@ func holdAndSettle(ctx context.Context, l *weir.Limiter, key string) (bool, erro
 	return true, err
 }
 
+// holdAndRelease takes a slot and returns it.
+func holdAndRelease(ctx context.Context, l *weir.Limiter, key string) (bool, error) {
+	h, err := l.Hold(ctx, key, 1, 0)
+	if err != nil || !h.OK() {
+		return false, err
+	}
+	return true, h.Release(ctx)
+}
+
 // BenchmarkRedisShapes compares uses of a limiter on Redis with the plain one.
 func BenchmarkRedisShapes(b *testing.B) {
 	r := startServer(b)
-	for _, s := range []struct {
-		scenario
-		shapes []shape
-	}{
-		{
-			scenario{name: "holds of 10 000 keys", limits: []Limit{Ample}, keys: Uniform(10_000), callers: []int{64}},
-			[]shape{{"weir", allowOne}, {"weir, hold and settle", holdAndSettle}},
-		},
-	} {
-		var all []Contestant
-		for _, sh := range s.shapes {
-			all = append(all, Contestant{Name: sh.name, Kind: Redis, Open: openWeirRedisShape(&stack.Options{}, sh.ask)})
-		}
-		s.run(b, all, r)
+	held := scenario{name: "10 000 keys", limits: []Limit{Ample}, keys: Uniform(10_000), callers: []int{64}}
+	held.run(b, []Contestant{
+		shape{name: "weir", ask: allowOne}.on(Redis),
+		shape{name: "weir, hold and settle", ask: holdAndSettle}.on(Redis),
+	}, r)
+}
+
+// BenchmarkMemoryShapes compares uses of a limiter in memory with the plain one.
+func BenchmarkMemoryShapes(b *testing.B) {
+	slots := scenario{name: "slots", keys: Hot(), callers: []int{1}}
+	var holders []Contestant
+	for _, n := range []int{10, 10_000, 100_000} {
+		holders = append(holders, shape{
+			name:   strconv.Itoa(n) + " holders",
+			limits: []weir.Limit{{Algorithm: weir.Concurrency, Count: 1_000_000, Period: time.Hour}},
+			ask:    holdAndRelease,
+			prepare: func(ctx context.Context, l *weir.Limiter) error {
+				for range n {
+					if _, err := l.Hold(ctx, "user:hot", 1, 0); err != nil {
+						return err
+					}
+				}
+				return nil
+			},
+		}.on(Memory))
 	}
+	slots.run(b, holders, nil)
+}
+
+// on returns the contestant that is used in the shape.
+func (s shape) on(kind Kind) Contestant {
+	if kind == Redis {
+		return Contestant{Name: s.name, Kind: kind, Open: openWeirRedisShape(&stack.Options{}, s)}
+	}
+	return Contestant{Name: s.name, Kind: kind, Open: func(e Env) (Limiter, error) {
+		return newWeir(e, public.New(public.Options{MaxBytes: 4 << 30}), nil, s)
+	}}
 }

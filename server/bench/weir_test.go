@@ -3,6 +3,7 @@ package bench
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -32,16 +33,16 @@ var Patient = Contestant{
 func everyLimit(*weir.Limit) bool { return true }
 
 func openWeirMemory(e Env) (Limiter, error) {
-	return newWeir(e, memstore.New(memstore.Options{MaxBytes: 4 << 30}), nil, allowOne)
+	return newWeir(e, memstore.New(memstore.Options{MaxBytes: 4 << 30}), nil, shape{ask: allowOne})
 }
 
 // openWeirRedis opens a store on go-redis, as docs/library.md recommends, with the
 // server's decorators around it unless their options are nil.
 func openWeirRedis(decorators *stack.Options) func(Env) (Limiter, error) {
-	return openWeirRedisShape(decorators, allowOne)
+	return openWeirRedisShape(decorators, shape{ask: allowOne})
 }
 
-func openWeirRedisShape(decorators *stack.Options, ask askFunc) func(Env) (Limiter, error) {
+func openWeirRedisShape(decorators *stack.Options, use shape) func(Env) (Limiter, error) {
 	return func(e Env) (Limiter, error) {
 		c := redis.NewClient(&redis.Options{Addr: e.Address, ContextTimeoutEnabled: true, ReadTimeout: 10 * time.Second})
 		store, err := redisstore.New(c, redisstore.Options{Prefix: e.Prefix})
@@ -49,24 +50,24 @@ func openWeirRedisShape(decorators *stack.Options, ask askFunc) func(Env) (Limit
 			return Limiter{}, err
 		}
 		if decorators == nil {
-			return newWeir(e, store, c.Close, ask)
+			return newWeir(e, store, c.Close, use)
 		}
 		o := *decorators
 		o.Remote.Policy = func(*weir.Charge) remote.Policy { return remote.Error }
 		s := stack.New(store, o)
 		s.Start()
-		return newWeir(e, s, func() error { return cmp.Or(s.Stop(context.Background()), c.Close()) }, ask)
+		return newWeir(e, s, func() error { return cmp.Or(s.Stop(context.Background()), c.Close()) }, use)
 	}
 }
 
-// An askFunc is what a contestant asks of a limiter for one decision.
-type askFunc func(ctx context.Context, l *weir.Limiter, key string) (bool, error)
-
-func newWeir(e Env, taker weir.Taker, release func() error, ask askFunc) (Limiter, error) {
-	var limits []weir.Limit
+func newWeir(e Env, taker weir.Taker, release func() error, use shape) (Limiter, error) {
+	limits := slices.Clone(use.limits)
 	for _, l := range e.Limits {
 		limits = append(limits, weir.Limit{Count: int64(l.Count), Period: l.Period})
 	}
 	l, err := weir.NewLimiter(taker, "test", limits...)
-	return Limiter{Release: release, Allow: func(ctx context.Context, key string) (bool, error) { return ask(ctx, l, key) }}, err
+	if err == nil && use.prepare != nil {
+		err = use.prepare(context.Background(), l)
+	}
+	return Limiter{Release: release, Allow: func(ctx context.Context, key string) (bool, error) { return use.ask(ctx, l, key) }}, err
 }
