@@ -37,6 +37,8 @@ func (l *Limit) checkCount() error {
 	switch {
 	case l.reports():
 		most = maxReported
+	case l.Algorithm == FixedWindow:
+		most = algo.MaxWindow
 	case algo.TraitsOf(l.Algorithm).KeepsLog:
 		most = maxLogUnits
 		if l.Count > most {

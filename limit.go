@@ -73,7 +73,8 @@ type Limit struct {
 	Name string
 	// Algorithm is how the limit counts. Zero: [GCRA].
 	Algorithm Algorithm
-	// Count is N, 0 … 1 000 000 000. 0 refuses everything.
+	// Count is N, 0 … 1 000 000 000; for a fixed_window up to 999 999 999 999 999, or, with
+	// ChargeRefused, 4 294 967 295. 0 refuses everything.
 	Count int64
 	// Period is T, 1 ms … 366 days, in whole milliseconds.
 	Period time.Duration
@@ -94,8 +95,8 @@ type Limit struct {
 	AnchorDay int
 	// ChargeRefused counts refused charges, too, for costs that are only
 	// reported: up to one full drain beyond the limit, or without a bound for
-	// fixed_window, which then also allows counts up to 2³²−1 and costs up to
-	// 2⁵³−1. Not for concurrency.
+	// fixed_window, which then also allows costs up to 2⁵³−1. Not for
+	// concurrency.
 	ChargeRefused bool
 	// Meter names what the units of the limit are, such as "output". It does
 	// not change how the limit counts. Empty: "requests".

@@ -28,6 +28,7 @@ func TestParseLimit(t *testing.T) {
 		"9/hour fixed_window anchor first": {Count: 9, Period: time.Hour, Algorithm: weir.FixedWindow, Anchor: weir.AnchorFirst},
 		"9/w fixed_window charge_refused":  {Count: 9, Period: 168 * time.Hour, Algorithm: weir.FixedWindow, ChargeRefused: true},
 		"0/s":                              weir.PerSecond(0),
+		"999999999999999/w fixed_window":   {Count: 999_999_999_999_999, Period: 168 * time.Hour, Algorithm: weir.FixedWindow},
 		"counter/60s":                      {Count: math.MaxUint32, Period: time.Minute, Algorithm: weir.FixedWindow, Anchor: weir.AnchorFirst, ChargeRefused: true},
 		"5/month fixed_window time_zone Europe/Paris anchor_day 15": {
 			Count: 5, Period: 30 * 24 * time.Hour, Algorithm: weir.FixedWindow, TimeZone: "Europe/Paris", AnchorDay: 15,
@@ -45,7 +46,7 @@ func TestParseLimitRefuses(t *testing.T) {
 	t.Parallel()
 	for text, field := range map[string]string{
 		"": "limit", "x": "limit", "5": "limit", "5-X": "limit", "x-H": "limit",
-		"counter/5x": "period", "counter/s gcra": "count", "x/s": "count", "/s": "count", "-1/s": "count", "1e3/s": "count", "99999999999999999999/s": "count", "1000000001/s": "count",
+		"counter/5x": "period", "counter/s gcra": "count", "x/s": "count", "/s": "count", "-1/s": "count", "1e3/s": "count", "99999999999999999999/s": "count", "1000000001/s": "count", "1000000000000000/w fixed_window": "count", "4294967296/w fixed_window charge_refused": "count",
 		"5/": "period", "5/x": "period", "5/-1s": "period", "5/1us": "period", "5/1500us": "period", "5/9000h": "period",
 		"5/s burst": "burst", "5/s burst 0": "burst", "5/s burst x": "burst", "5/s burst 1000000001": "burst", "5/s sliding_log burst 7": "burst",
 		"5/s buckets 5": "buckets", "5/s rolling_window buckets 1": "buckets", "5/s rolling_window buckets 3601": "buckets",

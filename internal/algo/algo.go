@@ -43,6 +43,9 @@ const (
 	// MaxCount is the largest value of a counter. A limit that charges refused requests
 	// saturates there, and accepts costs up to it.
 	MaxCount = 1<<53 - 1
+	// MaxWindow is the largest count of a fixed_window: the largest integer of a structured
+	// header field.
+	MaxWindow = 999_999_999_999_999
 )
 
 // A Rule is a limit ready to be applied: validated, defaults filled in, and

@@ -221,8 +221,9 @@ func appendPolicy(text []byte, l *weir.Limit) []byte {
 func QuotaOf(l *weir.Limit) (quota, seconds int64) {
 	seconds = max(1, Seconds(l.Period))
 	rest := time.Duration(seconds)*time.Second - l.Period
-	// rest is below a second and a count below 2³², so the product fits.
-	return l.Count + l.Count*rest.Milliseconds()/max(1, l.Period.Milliseconds()), seconds
+	// rest is below a second and a count below 10¹⁵, so the product fits.
+	quota = l.Count + l.Count*rest.Milliseconds()/max(1, l.Period.Milliseconds())
+	return min(quota, algo.MaxWindow), seconds
 }
 
 // Available returns the value of RateLimit: how much the strictest limit has left, and

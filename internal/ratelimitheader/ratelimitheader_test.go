@@ -44,6 +44,7 @@ func TestQuotaOf(t *testing.T) {
 		{10, 1500 * time.Millisecond, 13, 2},
 		{0, time.Second, 0, 1},
 		{weir.MaxCost, time.Millisecond, weir.MaxCost * 1000, 1},
+		{999_999_999_999_999, time.Millisecond, 999_999_999_999_999, 1},
 		{1<<32 - 1, 366 * 24 * time.Hour, 1<<32 - 1, 366 * 24 * 3600},
 	} {
 		quota, seconds := QuotaOf(&weir.Limit{Count: test.count, Period: test.period})

@@ -46,6 +46,16 @@ func TestTwins(t *testing.T) {
 		compare(step.Name, share, weir.Algorithm(id))
 	}
 	compare("all", 8*share)
+	t.Run("huge", func(t *testing.T) {
+		t.Parallel()
+		for _, seed := range seeds {
+			huge := twins(t, address, fmt.Sprintf("twins:huge:%d:", seed), same)
+			huge.Seed, huge.Huge = seed, true
+			if err := huge.Compare(4 * share); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 	t.Run("waived", func(t *testing.T) {
 		t.Parallel()
 		for _, seed := range seeds {

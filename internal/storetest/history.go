@@ -51,9 +51,29 @@ func newHistory(w Twins) *history {
 
 // change gives every algorithm another limit, often a near relation.
 func (h *history) change() {
+	if h.Huge {
+		h.changeHuge()
+		return
+	}
 	for i, algorithm := range h.Algorithms {
 		h.limits[i] = RandomLimit(h.rng, algorithm)
 	}
+}
+
+// changeHuge gives the history limits with the windows of one length. Those that charge refused
+// requests accept costs that fill the others.
+func (h *history) changeHuge() {
+	h.limits = h.limits[:0]
+	windows := weir.Limit{Algorithm: weir.FixedWindow, Period: 720 * time.Hour}
+	if h.rng.IntN(2) == 0 {
+		windows.TimeZone = "Europe/Berlin"
+	}
+	for _, count := range []int64{algo.MaxWindow, algo.MaxWindow - h.rng.Int64N(2*weir.MaxCost), weir.MaxCost * (1 + h.rng.Int64N(1_000_000)), 1 + h.rng.Int64N(20)} {
+		windows.Count = count
+		h.limits = append(h.limits, windows.MustCompile())
+	}
+	windows.Count, windows.ChargeRefused = 1+h.rng.Int64N(1<<32-1), true
+	h.limits = append(h.limits, windows.MustCompile())
 }
 
 // first is one grant for each key, so that both know all keys from then on.
@@ -288,9 +308,13 @@ func (h *history) cost(l *weir.Limit) int64 {
 	case n < 3:
 		return 0
 	case n < 6:
-		return h.rng.Int64N(l.Capacity() + 3)
+		return h.rng.Int64N(min(l.Capacity(), weir.MaxCost) + 3)
 	case n < 9:
-		return max(1, l.Capacity()/2)
+		return min(weir.MaxCost, max(1, l.Capacity()/2))
+	case h.Huge && l.ChargeRefused && n < 20:
+		return algo.MaxWindow - h.rng.Int64N(2*weir.MaxCost)
+	case h.Huge && !l.ChargeRefused && n < 20:
+		return min(weir.MaxCost, l.Count) - h.rng.Int64N(2)
 	case n == 9 && l.ChargeRefused && algo.TraitsOf(l.Algorithm).Reports:
 		return algo.MaxCount - h.rng.Int64N(2)
 	}

@@ -31,6 +31,9 @@ type Twins struct {
 	// Waives: some charges of takes with an ID are waived, and some takes with an ID cost
 	// nothing.
 	Waives bool
+	// Huge: the limits are fixed_windows of up to 10¹⁵−1 units and of few units, whose windows
+	// are the same, so that large counts are charged, exceeded, settled and refunded.
+	Huge bool
 }
 
 const (

@@ -352,8 +352,11 @@ func faster(n int64, period time.Duration, m int64, other time.Duration) bool {
 // own itself, so that a decision shows that an override made it.
 func unlimited(own *weir.Limit) *weir.Limit {
 	most := *own
-	most.Burst = 0
-	for most.Count = weir.MaxCost; most.Count > own.Count; most.Count /= 10 {
+	most.Burst, most.Count = 0, weir.MaxCost
+	if own.Count >= most.Count {
+		most.Count = algo.MaxWindow
+	}
+	for ; most.Count > own.Count; most.Count /= 10 {
 		if compiled, err := most.Compile(); err == nil {
 			return compiled
 		}

@@ -15,10 +15,13 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/layer/override"
 	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/server/internal/callers"
+	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/jsonbody"
+	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 // An action changes the limits of a key.
@@ -96,10 +99,10 @@ func (a *api) change(name string, do action) http.HandlerFunc {
 
 // allow refuses parameters that the action would ignore.
 func (r *request) allow(action string) error {
-	if r.limit == nil && action == "override" {
+	if r.text == "" && action == "override" {
 		return problem.Invalid("limit", "missing", `what holds instead, such as "100/min burst 20"`)
 	}
-	if r.limit != nil && action != "override" {
+	if r.text != "" && action != "override" {
 		return problem.Invalid("limit", "given", "none: "+action+" has none")
 	}
 	if r.timed && (action == "reset" || action == "clear") {
@@ -130,16 +133,65 @@ func (a *api) limit(ctx context.Context, req *request, targets []target) (*chang
 	if len(targets) > 1 {
 		return nil, problem.Invalid("name", "missing", "the name of one limit of these, as the key has several: "+namesOf(targets))
 	}
-	own := targets[0].limit
-	for word := range strings.FieldsSeq(req.text) {
-		if algorithm, err := weir.ParseAlgorithm(word); err == nil && algorithm != own.Algorithm {
-			return nil, problem.Invalid("limit", strconv.Quote(req.text), "none but "+own.Algorithm.String()+", or no algorithm: an override keeps the rule's")
+	limit, err := parseOverride(req.text, targets[0].limit)
+	if err != nil {
+		return nil, err
+	}
+	return a.override(ctx, req, targets, limit)
+}
+
+// parseOverride reads the text of a limit in place of own, whose algorithm and calendar stay. For
+// a limit of dollars, amounts are dollars: $7000/month. The error is a [*weir.InvalidError].
+func parseOverride(text string, own *weir.Limit) (*weir.Limit, error) {
+	wrong := func(want string) error { return problem.Invalid("limit", strconv.Quote(text), want) }
+	words, names, usd := strings.Fields(text), false, rules.MeterOf(own) == config.MeterUSD
+	for i, word := range words {
+		algorithm, err := weir.ParseAlgorithm(word)
+		switch {
+		case err == nil && algorithm != own.Algorithm:
+			return nil, wrong("none but " + own.Algorithm.String() + ", or no algorithm: an override keeps the rule's")
+		case err == nil:
+			names = true
+		case word == "burst" && own.Burst == 0 && own.Count > 0:
+			return nil, wrong("no burst: " + own.Algorithm.String() + " grants at most its count at once")
+		}
+		if i > 0 && words[i-1] != "burst" {
+			continue
+		}
+		amount, period, _ := strings.Cut(word, "/")
+		amount, dollars := strings.CutPrefix(amount, "$")
+		switch micros, ok := config.ParseDollars(amount); {
+		case usd && !dollars:
+			return nil, wrong("dollars, such as $5/month: the limit counts them")
+		case dollars && !usd:
+			return nil, wrong("a number, such as 5/min: the limit does not count dollars")
+		case dollars && !ok:
+			return nil, wrong("dollars, 0 … " + config.DollarsText(algo.MaxWindow) + ", with at most 6 decimals, such as $2.5/month")
+		case dollars && i == 0:
+			words[i] = strconv.FormatInt(micros, 10) + "/" + period
+		case dollars:
+			words[i] = strconv.FormatInt(micros, 10)
 		}
 	}
-	if own.Burst == 0 && own.Count > 0 && req.limit.Burst > 0 {
-		return nil, problem.Invalid("limit", strconv.Quote(req.text), "no burst: "+own.Algorithm.String()+" grants at most its count at once")
+	if !names && len(words) > 0 {
+		words = append(words, own.Algorithm.String())
 	}
-	return a.override(ctx, req, targets, req.limit)
+	limit, err := weir.ParseLimit(strings.Join(words, " "))
+	if invalid := new(weir.InvalidError); usd && errors.As(err, &invalid) && invalid.Field == "count" {
+		return nil, wrong("fewer dollars: " + own.Algorithm.String() + " counts to " + config.DollarsText(mostOf(own)))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &limit, nil
+}
+
+// mostOf returns the largest count of limits of one algorithm.
+func mostOf(l *weir.Limit) int64 {
+	if l.Algorithm == weir.FixedWindow {
+		return algo.MaxWindow
+	}
+	return weir.MaxCost
 }
 
 // override sets an override of each key: another limit, or none.
@@ -167,7 +219,7 @@ func (a *api) override(ctx context.Context, req *request, targets []target, limi
 			return nil, err
 		}
 		answer.Keys = append(answer.Keys, changedKey{
-			Name: targets[i].name(), Alternative: targets[i].alternative, Key: c.Key, Changed: true, Override: overrideOf(c.Override, a.Now()),
+			Name: targets[i].name(), Alternative: targets[i].alternative, Key: c.Key, Changed: true, Override: overrideOf(c.Override, targets[i].limit.Meter, a.Now()),
 		})
 	}
 	return answer, a.announce(ctx, answer, changes)
@@ -271,9 +323,17 @@ func (a *api) list(w http.ResponseWriter, _ *http.Request) {
 	}{[]*overrideAnswer{}}
 	now := a.Now()
 	for _, o := range a.Overrides.List() {
-		answer.Overrides = append(answer.Overrides, overrideOf(o, now))
+		answer.Overrides = append(answer.Overrides, overrideOf(o, meterOf(o), now))
 	}
 	jsonbody.WriteIndented(w, &answer)
+}
+
+// meterOf returns what the limit of an override counts; empty for an override without one.
+func meterOf(o override.Override) string {
+	if o.Limit == nil {
+		return ""
+	}
+	return o.Limit.Meter
 }
 
 // outcome is the result of a change.
@@ -296,8 +356,8 @@ func (a *api) audit(r *http.Request, o *outcome) {
 	if o.action != "reset" && o.action != "clear" {
 		attrs = append(attrs, "until", o.req.until.UTC().Format(time.RFC3339))
 	}
-	if o.req.limit != nil {
-		attrs = append(attrs, "limit", o.req.limit.String())
+	if o.req.text != "" {
+		attrs = append(attrs, "limit", problem.Shorten(o.req.text))
 	}
 	if o.err != nil {
 		attrs = append(attrs, "result", "failed", "error", problemOf(o.err).Detail)

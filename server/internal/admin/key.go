@@ -14,6 +14,7 @@ import (
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/layer/override"
 	"github.com/weirlimit/weir/server/internal/callers"
+	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/jsonbody"
 )
 
@@ -98,16 +99,16 @@ func (a *api) inspectLimit(ctx context.Context, t *target, cost int64) (*limitAn
 		answer.Explanation = fmt.Sprintf("%s (%s): unlimited; nothing is counted", answer.Rule, answer.At)
 		return answer, nil
 	}
-	answer.Name, answer.Algorithm = t.limit.Name, t.limit.Algorithm.String()
+	answer.Name, answer.Algorithm, answer.Count = t.limit.Name, t.limit.Algorithm.String(), t.limit.Meter
 	answer.Budget, answer.Keep, answer.Alternative = t.budget.String(), t.keep, t.alternative
 	if o, found := a.overrideOf(t); found {
-		answer.Override = overrideOf(o, a.Now())
+		answer.Override = overrideOf(o, t.limit.Meter, a.Now())
 	}
 	if t.rule == nil {
 		answer.Explanation = explainUnknown(t, answer)
 		return answer, nil
 	}
-	answer.Limit, answer.OnStoreFailure = t.limit.String(), t.failure.String()
+	answer.Limit, answer.OnStoreFailure = config.LimitText(t.limit), t.failure.String()
 	state, err := a.ask(ctx, t, cost)
 	if err != nil {
 		return nil, err
@@ -148,7 +149,7 @@ func (a *api) ask(ctx context.Context, t *target, cost int64) (*stateAnswer, err
 	}
 	used := peek.LimitOf(0).Capacity() - d.Remaining
 	state := &stateAnswer{
-		Limit: limit.String(), Used: max(0, used), Remaining: max(0, limit.Capacity()-used),
+		Limit: config.LimitText(limit), Used: max(0, used), Remaining: max(0, limit.Capacity()-used),
 		ResetAfterMS: jsonbody.Millis(d.ResetAfter), AtUS: jsonbody.Micros(d.At),
 	}
 	addProbe(state, probe, cost, t.keep)
@@ -242,14 +243,17 @@ type keyAnswer struct {
 // limitAnswer is the state of a key under one limit. State is nil if nothing is counted,
 // or if the limit comes with the requests.
 type limitAnswer struct {
-	Name           string          `json:"name,omitempty"`
-	Rule           string          `json:"rule,omitempty"`
-	At             string          `json:"at,omitempty"`
-	Key            string          `json:"key,omitempty"`
-	Algorithm      string          `json:"algorithm,omitempty"`
-	Budget         string          `json:"budget,omitempty"` // that the limit charges; empty: one of its own
-	Keep           int64           `json:"keep,omitempty"`   // units that it leaves to others
-	Alternative    int             `json:"alternative,omitempty"`
+	Name        string `json:"name,omitempty"`
+	Rule        string `json:"rule,omitempty"`
+	At          string `json:"at,omitempty"`
+	Key         string `json:"key,omitempty"`
+	Algorithm   string `json:"algorithm,omitempty"`
+	Budget      string `json:"budget,omitempty"` // that the limit charges; empty: one of its own
+	Keep        int64  `json:"keep,omitempty"`   // units that it leaves to others
+	Alternative int    `json:"alternative,omitempty"`
+	// Count is what the limit counts; empty: requests. All numbers of usd are millionths of a
+	// dollar, and texts are in dollars.
+	Count          string          `json:"count,omitempty"`
 	Limit          string          `json:"limit,omitempty"` // the rule's
 	Unlimited      bool            `json:"unlimited,omitempty"`
 	Shadow         bool            `json:"shadow,omitempty"` // it never refuses this key
@@ -283,10 +287,13 @@ type overrideAnswer struct {
 	ForMS   int64  `json:"for_ms"`
 }
 
-func overrideOf(o override.Override, now time.Time) *overrideAnswer {
+// overrideOf describes an override of a limit that counts a meter.
+func overrideOf(o override.Override, meter string, now time.Time) *overrideAnswer {
 	answer := &overrideAnswer{Key: o.Key, Until: o.Until.UTC().Format(time.RFC3339), ForMS: jsonbody.Millis(o.Until.Sub(now))}
 	if o.Limit != nil {
-		answer.Limit, answer.Blocked = o.Limit.String(), o.Limit.Count == 0
+		limit := *o.Limit
+		limit.Meter = meter
+		answer.Limit, answer.Blocked = config.LimitText(&limit), o.Limit.Count == 0
 	}
 	return answer
 }
@@ -316,9 +323,9 @@ func explain(t *target, answer *limitAnswer, cost int64) string {
 	} else {
 		b.WriteString(counts(t, s))
 		if t.keep > 0 {
-			fmt.Fprintf(&b, ", of which it keeps %d free for others", t.keep)
+			fmt.Fprintf(&b, ", of which it keeps %s free for others", config.AmountText(t.limit.Meter, t.keep))
 		}
-		b.WriteString("; " + passing(s, cost))
+		b.WriteString("; " + passing(s, config.AmountText(t.limit.Meter, cost)))
 	}
 	b.WriteString(whyShadow(answer))
 	return b.String()
@@ -330,7 +337,7 @@ func LimitText(l *weir.Limit) string {
 	if algo.TraitsOf(l.Algorithm).HoldsSlots {
 		return fmt.Sprintf("%d at once", l.Count)
 	}
-	return l.String()
+	return config.LimitText(l)
 }
 
 // explain describes an override, whose limit, if it has one, is in force as stated.
@@ -365,9 +372,10 @@ func counts(t *target, s *stateAnswer) string {
 	if algo.TraitsOf(t.limit.Algorithm).HoldsSlots {
 		unit = "held"
 	}
-	text := fmt.Sprintf("; %d %s", s.Used, unit)
+	meter := t.limit.Meter
+	text := "; " + config.AmountText(meter, s.Used) + " " + unit
 	if s.Limit != "" {
-		text += fmt.Sprintf(", %d remain", s.Remaining)
+		text += ", " + config.AmountText(meter, s.Remaining) + " " + remain(meter)
 	}
 	if s.ResetAfterMS > 0 {
 		text += ", all free in " + readable(s.ResetAfterMS)
@@ -375,17 +383,25 @@ func counts(t *target, s *stateAnswer) string {
 	return text
 }
 
+// remain is the verb of what is left: an amount of dollars is one thing.
+func remain(meter string) string {
+	if meter == config.MeterUSD {
+		return "remains"
+	}
+	return "remain"
+}
+
 // passing says when the cost passes.
-func passing(s *stateAnswer, cost int64) string {
+func passing(s *stateAnswer, cost string) string {
 	switch {
 	case s.Passes:
-		return fmt.Sprintf("a cost of %d fits now", cost)
+		return fmt.Sprintf("a cost of %s fits now", cost)
 	case s.RetryAfterMS == nil:
 		return "the next one fits when a holder leaves or its lease ends"
 	case *s.RetryAfterMS < 0:
-		return fmt.Sprintf("a cost of %d never fits", cost)
+		return fmt.Sprintf("a cost of %s never fits", cost)
 	}
-	return fmt.Sprintf("a cost of %d fits in %s", cost, readable(*s.RetryAfterMS))
+	return fmt.Sprintf("a cost of %s fits in %s", cost, readable(*s.RetryAfterMS))
 }
 
 // explainUnknown describes a key whose limit comes with the calls.

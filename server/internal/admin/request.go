@@ -28,9 +28,8 @@ type request struct {
 	budget  string // in place of the limits; empty: none
 	cost    int64
 	until   time.Time
-	timed   bool        // the request states until
-	limit   *weir.Limit // of an override
-	text    string      // the limit as it was written
+	timed   bool   // the request states until
+	text    string // the limit of an override, as it was written; empty: none
 }
 
 // changeBody is the body of a change. Pointers are nil for absent fields.
@@ -120,11 +119,9 @@ func (b *changeBody) terms(req *request, now time.Time) error {
 	if b.Limit == nil {
 		return nil
 	}
-	limit, err := weir.ParseLimit(*b.Limit)
-	if err != nil {
-		return err
+	if req.text = *b.Limit; strings.TrimSpace(req.text) == "" {
+		return problem.Invalid("limit", strconv.Quote(req.text), `what holds instead, such as "100/min burst 20"`)
 	}
-	req.limit, req.text = &limit, *b.Limit
 	return nil
 }
 
@@ -154,12 +151,28 @@ func parseQuery(raw string) (*request, error) {
 		req.entries = append(req.entries, rules.Entry{Key: key, Value: value})
 	}
 	if cost := query.Get("cost"); cost != "" {
-		req.cost, err = strconv.ParseInt(cost, 10, 64)
-		if err != nil || req.cost < 1 || req.cost > weir.MaxCost {
-			return nil, problem.Invalid("cost", strconv.Quote(cost), fmt.Sprintf("1 … %d", weir.MaxCost))
+		if req.cost, err = parseCost(cost); err != nil {
+			return nil, err
 		}
 	}
 	return req, req.check()
+}
+
+// parseCost reads a number of units, or of dollars such as $2.50 in millionths. The error is a
+// [*weir.InvalidError].
+func parseCost(text string) (int64, error) {
+	if amount, dollars := strings.CutPrefix(text, "$"); dollars {
+		micros, ok := config.ParseDollars(amount)
+		if !ok || micros < 1 || micros > weir.MaxCost {
+			return 0, problem.Invalid("cost", strconv.Quote(text), "$0.000001 … $"+config.DollarsText(weir.MaxCost))
+		}
+		return micros, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 || n > weir.MaxCost {
+		return 0, problem.Invalid("cost", strconv.Quote(text), fmt.Sprintf("1 … %d", weir.MaxCost))
+	}
+	return n, nil
 }
 
 // A target is one limit of the key that was named.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/jsonbody"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -82,5 +83,5 @@ func ruleOf(r *rules.Rule) ruleAnswer {
 }
 
 func namedOf(l *weir.Limit, failure string) namedLimit {
-	return namedLimit{Name: l.Name, Algorithm: l.Algorithm.String(), Limit: l.String(), OnStoreFailure: failure}
+	return namedLimit{Name: l.Name, Algorithm: l.Algorithm.String(), Limit: config.LimitText(l), OnStoreFailure: failure}
 }

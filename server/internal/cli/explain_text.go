@@ -9,15 +9,16 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 // limitText returns the settings of a limit in words.
 func limitText(l *weir.Limit) string {
-	parts := []string{fmt.Sprintf("%s, %d per %s", l.Algorithm, l.Count, l.Period)}
+	parts := []string{fmt.Sprintf("%s, %s per %s", l.Algorithm, config.AmountText(l.Meter, l.Count), l.Period)}
 	switch traits := algo.TraitsOf(l.Algorithm); {
 	case traits.Bursts:
-		parts = append(parts, fmt.Sprintf("%s %d", traits.BurstName, l.Burst))
+		parts = append(parts, fmt.Sprintf("%s %s", traits.BurstName, config.AmountText(l.Meter, l.Burst)))
 	case traits.Buckets:
 		parts = append(parts, fmt.Sprintf("%d buckets", l.Buckets))
 	case traits.HoldsSlots:
@@ -54,7 +55,8 @@ func decisionText(a *rules.Applied) string {
 	if d.Outcome == weir.NotEvaluated {
 		return "not evaluated: another limit of its act refuses"
 	}
-	text := fmt.Sprintf("%s, %d of %d left", d.Outcome, d.Remaining, a.Limit.Capacity())
+	meter := a.Limit.Meter
+	text := fmt.Sprintf("%s, %s of %s left", d.Outcome, config.AmountText(meter, d.Remaining), config.AmountText(meter, a.Limit.Capacity()))
 	switch {
 	case d.Source == acts.SourceShadow:
 		text += "; it would be refused, but the rule only watches"

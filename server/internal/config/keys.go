@@ -63,9 +63,10 @@ func newScope(name, title, doc string, keys ...property) *scope {
 	return s
 }
 
-// The largest counts: of limits without an algorithm, of limits with one, and of a
-// sliding_log, which stores each of its grants.
+// The largest counts: of a fixed_window, of limits without an algorithm, of other limits, and
+// of a sliding_log, which stores each of its grants.
 const (
+	mostWindow  = algo.MaxWindow
 	mostCounted = 1<<32 - 1
 	mostUnits   = weir.MaxCost
 	mostLogged  = 100_000
@@ -138,14 +139,14 @@ var inDescriptor = newScope("in a descriptor", "descriptor",
 var inLimit = newScope("in rate_limit", "rate_limit",
 	"A limit that names an algorithm is Weir's: all such limits of a request are charged together or not at all. One that names none is envoyproxy/ratelimit's: a fixed window, decided separately, that also counts refused requests.",
 	property{name: "unit", form: asWord, words: unitNames, doc: "The period, in upper or lower case. Without time_zone, a month has 30 days and a year 365."},
-	property{name: "requests_per_unit", form: asNumber, most: mostCounted, absent: "0", doc: "The number of units that a period grants in the long run; 0 refuses everything. With concurrency, the number of holders at a time. A limit with an algorithm needs it, or dollars. Its maximum there is 1000000000; 100000 for sliding_log; 4294967295 for fixed_window with charge_refused."},
+	property{name: "requests_per_unit", form: asNumber, most: mostWindow, absent: "0", doc: "The number of units that a period grants in the long run; 0 refuses everything. With concurrency, the number of holders at a time. A limit with an algorithm needs it, or dollars. The maximum is 4294967295 without an algorithm and with charge_refused, 100000 for sliding_log, 999999999999999 for fixed_window, and 1000000000 for the others."},
 	property{name: "unlimited", form: asTruth, doc: "Grant everything. It replaces unit and algorithm."},
 	property{name: "name", absent: "the path of the descriptor", doc: "The name of the limit in answers, headers and metrics. For a limit with an algorithm it is also part of the key in the store, in place of the limit's position."},
 	property{name: "replaces", form: asMaps, of: "replaces", doc: "Limits that do not apply to a request that this limit applies to."},
 	property{name: "budget", doc: "The name of a budget of this descriptor, of one above it, or of the domain. Requests charge it in place of a limit of their own. It may only be combined with name, replaces and keep."},
 	property{name: "algorithm", form: asWord, words: algorithms(), absent: "envoyproxy/ratelimit's fixed window", doc: "How the limit counts: " + algorithmDocs() + ". docs/algorithms.md compares them."},
 	property{name: "count", form: asWord, words: Meters(), ours: true, absent: "requests", doc: "What the limit counts: requests, or the input, cached, output or all tokens of language models, or usd, dollars. weir models knows the numbers of its requests; other programs give them to POST /v1/take as costs. docs/models.md defines them."},
-	property{name: "dollars", form: asDollars, most: maxUSD, ours: true, doc: "The dollars that a period grants, with at most 6 decimals, in place of requests_per_unit. Needs count: usd. A burst or keep beside it is in millionths of a dollar."},
+	property{name: "dollars", form: asDollars, most: mostWindow, ours: true, doc: "The dollars that a period grants, with at most 6 decimals, in place of requests_per_unit: at most 1000, or 999999999.999999 with fixed_window. Needs count: usd. A burst or keep beside it is in millionths of a dollar."},
 	property{name: "period", form: asPeriod, ours: true, doc: "The period if no unit fits: 1ms to 8784h (366 days), in whole milliseconds. With concurrency, the longest time for which a slot is held without renewal."},
 	property{name: "burst", form: asNumber, least: 1, most: mostUnits, ours: true, algorithms: bursting, absent: "requests_per_unit", doc: "The most that a key can be charged at once: the burst of a gcra, the capacity of a token_bucket, the queue of a leaky_bucket."},
 	property{name: "buckets", form: asNumber, least: 2, most: 3600, ours: true, algorithms: bucketing, absent: "60", doc: "The number of buckets of a rolling_window, which refuses at most one bucket early."},

@@ -55,10 +55,10 @@ func (k property) beside() string {
 	switch {
 	case k.name == "algorithm":
 		return "requests_per_unit: 1, period: 1s"
-	case k.name == "requests_per_unit":
-		return "unit: day"
 	case k.name == "unit":
 		return "requests_per_unit: 1"
+	case k.name == "requests_per_unit":
+		return "unit: day, algorithm: fixed_window"
 	case k.name == "anchor_day":
 		return "algorithm: fixed_window, unit: month, time_zone: UTC, requests_per_unit: 1"
 	case k.name == "period":
@@ -140,6 +140,9 @@ func TestLargestCounts(t *testing.T) {
 		most := int64(mostUnits)
 		if name == weir.SlidingLog.String() {
 			most = mostLogged
+		}
+		if name == weir.FixedWindow.String() {
+			most = mostWindow
 		}
 		for value, good := range map[int64]bool{most: true, most + 1: false} {
 			if got := mistakes(inLimit, count, fmt.Sprint(value), "period: 1s, algorithm: "+name); (got == "") != good {

@@ -45,32 +45,69 @@ type Model struct {
 	Reasoning bool
 }
 
-// maxUSD is the largest amount of a limit, and maxPrice the largest price of a million
-// tokens, in dollars. Beyond the first, a count in millionths of a dollar ends.
-const (
-	maxUSD   = weir.MaxCost / MicroUSD
-	maxPrice = 100_000
-)
+// maxPrice is the largest price of a million tokens, in millionths of a dollar.
+const maxPrice = 100_000 * MicroUSD
 
-const dollarsPattern = `^[0-9]{1,7}(\.[0-9]{1,6})?$`
+const dollarsPattern = `^[0-9]{1,9}(\.[0-9]{1,6})?$`
 
 var dollarsForm = regexp.MustCompile(dollarsPattern)
 
-// dollars reads an amount of dollars in millionths of one. Without the key it is the given
-// amount.
-func (p *parser) dollars(o object, key string, most, otherwise int64) int64 {
+// ParseDollars reads an amount such as 2.5, at most 999999999.999999, in millionths of a dollar.
+func ParseDollars(text string) (micros int64, ok bool) {
+	if !dollarsForm.MatchString(text) {
+		return 0, false
+	}
+	whole, part, _ := strings.Cut(text, ".")
+	micros, err := strconv.ParseInt(whole+part+strings.Repeat("0", 6-len(part)), 10, 64)
+	return micros, err == nil
+}
+
+// DollarsText writes an amount in millionths of a dollar, such as 2.5. [ParseDollars] reads it.
+func DollarsText(micros int64) string {
+	text := fmt.Sprintf("%d.%06d", micros/MicroUSD, micros%MicroUSD)
+	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
+}
+
+// AmountText writes a number of units of a meter for people: dollars as $2.5, others as they
+// are.
+func AmountText(meter string, n int64) string {
+	if meter != MeterUSD {
+		return strconv.FormatInt(n, 10)
+	}
+	if n < 0 {
+		return "-$" + DollarsText(-n)
+	}
+	return "$" + DollarsText(n)
+}
+
+// LimitText writes a limit for people: as [weir.Limit.String], with dollars as $5/month.
+func LimitText(l *weir.Limit) string {
+	text := l.String()
+	if l.Meter != MeterUSD {
+		return text
+	}
+	_, rest, _ := strings.Cut(text, "/")
+	text = AmountText(MeterUSD, l.Count) + "/" + rest
+	if l.Burst > 0 && l.Burst != l.Count {
+		text = strings.Replace(text, " burst "+strconv.FormatInt(l.Burst, 10), " burst "+AmountText(MeterUSD, l.Burst), 1)
+	}
+	return text
+}
+
+// dollars reads an amount of dollars, in millionths of one. Without the key it is the given
+// amount. Beyond says which larger amounts are possible; empty: none.
+func (p *parser) dollars(o object, key string, most int64, beyond string, otherwise int64) int64 {
 	n := p.get(o, key)
 	if n == nil {
 		return otherwise
 	}
-	want := fmt.Sprintf("dollars, 0 … %d, with at most 6 decimals, such as 2.5", most)
-	if !plain(n) || !dollarsForm.MatchString(n.Value) {
+	want := dollarsWanted(most) + ", with at most 6 decimals, such as 2.5" + beyond
+	amount, ok := ParseDollars(n.Value)
+	switch {
+	case !plain(n) || !ok:
 		p.report(n, key+" is "+kind(n), unquoted(n, want))
 		return otherwise
-	}
-	whole, part, _ := strings.Cut(n.Value, ".")
-	amount, err := strconv.ParseInt(whole+part+strings.Repeat("0", 6-len(part)), 10, 64)
-	if err != nil || amount > most*MicroUSD {
+	case amount > most:
 		p.report(n, key+" is "+kind(n), want)
 		return otherwise
 	}
@@ -93,10 +130,10 @@ func (p *parser) models(o object) []Model {
 				p.report(row.position(key), key+" is missing", "dollars per million tokens; 0 for none")
 			}
 		}
-		m.Input = p.dollars(row, "input", maxPrice, 0)
-		m.Output = p.dollars(row, "output", maxPrice, 0)
-		m.CacheRead = p.dollars(row, "cache_read", maxPrice, m.Input)
-		m.CacheWrite = p.dollars(row, "cache_write", maxPrice, m.Input)
+		m.Input = p.dollars(row, "input", maxPrice, "", 0)
+		m.Output = p.dollars(row, "output", maxPrice, "", 0)
+		m.CacheRead = p.dollars(row, "cache_read", maxPrice, "", m.Input)
+		m.CacheWrite = p.dollars(row, "cache_write", maxPrice, "", m.Input)
 		models = append(models, m)
 	}
 	return models
@@ -111,6 +148,10 @@ func (p *parser) meter(o object, l *RateLimit) {
 	if name != MeterRequests {
 		l.Limit.Meter = name
 	}
+	most, beyond := int64(mostUnits), ", or algorithm: fixed_window, to "+DollarsText(mostWindow)
+	if l.Limit.Algorithm == weir.FixedWindow && !l.Limit.ChargeRefused {
+		most, beyond = mostWindow, ""
+	}
 	switch {
 	case o.has("count") && algo.TraitsOf(l.Limit.Algorithm).HoldsSlots && name != MeterRequests:
 		p.report(o.position("count"), "count: "+name+" beside algorithm: concurrency", "requests: each holds one slot; "+p.line(o, "algorithm")+" has algorithm")
@@ -119,15 +160,17 @@ func (p *parser) meter(o object, l *RateLimit) {
 	case o.has("dollars") && name != MeterUSD:
 		p.report(o.position("dollars"), "dollars without count: usd", "count: usd beside it, or requests_per_unit in its place")
 	case o.has("dollars") && p.get(o, "dollars") == nil:
-		p.report(o.position("dollars"), "dollars is nothing", fmt.Sprintf("dollars, 0 … %d", maxUSD))
+		p.report(o.position("dollars"), "dollars is nothing", dollarsWanted(most))
 	case o.has("dollars"):
-		l.Limit.Count = p.dollars(o, "dollars", maxUSD, 1)
+		l.Limit.Count = p.dollars(o, "dollars", most, beyond, 1)
 	case name == MeterUSD:
-		p.report(o.position("requests_per_unit"), "a limit of usd without dollars", fmt.Sprintf("dollars, 0 … %d", maxUSD))
+		p.report(o.position("requests_per_unit"), "a limit of usd without dollars", dollarsWanted(most))
 	case p.get(o, "requests_per_unit") == nil:
 		p.report(o.position("requests_per_unit"), "requests_per_unit is missing", "a whole number; 0 refuses everything")
 	}
 }
+
+func dollarsWanted(most int64) string { return "dollars, 0 … " + DollarsText(most) }
 
 var estimates = []string{"guess", "strict"}
 

@@ -67,7 +67,7 @@ func (k *property) values() string {
 	case asNumber:
 		return fmt.Sprintf("%d … %d", k.least, k.most)
 	case asDollars:
-		return fmt.Sprintf("dollars, 0 … %d", k.most)
+		return dollarsWanted(k.most)
 	case asPeriod:
 		return "a duration, as `500ms`, `30s`, `1m30s`"
 	case asMap:

@@ -111,7 +111,7 @@ func (k *property) content() schema {
 		// For YAML 1.2, which editors speak, 1_000 is text.
 		return schema{"anyOf": []schema{whole, {"type": "string", "pattern": "^[+-]?[0-9][0-9a-fA-FxXoObB]*_[0-9a-fA-F_]*$"}}}
 	case asDollars:
-		return schema{"type": []string{"number", "null"}, "minimum": 0, "maximum": k.most}
+		return schema{"type": []string{"number", "null"}, "minimum": 0, "maximum": inDollars(k.most)}
 	case asPeriod:
 		return schema{"type": "string", "pattern": `^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`}
 	case asMap:
@@ -244,6 +244,7 @@ func limitRules() []schema {
 		{"if": has("algorithm", schema{"const": weir.Concurrency.String()}), "then": schema{"properties": schema{"count": schema{"enum": []any{MeterRequests, nil}}}}},
 		{"if": has("algorithm", schema{"enum": logging}), "then": atMost(mostLogged)},
 		{"if": has("algorithm", schema{"not": schema{"enum": reporting}}), "then": atMost(mostUnits)},
+		{"if": schema{"not": has("algorithm", nil)}, "then": atMost(mostCounted)},
 	}
 	return append(rules, algorithmRules()...)
 }
@@ -284,5 +285,8 @@ func has(name string, so schema) schema {
 }
 
 func atMost(most int64) schema {
-	return schema{"properties": schema{"requests_per_unit": schema{"maximum": most}}}
+	return schema{"properties": schema{"requests_per_unit": schema{"maximum": most}, "dollars": schema{"maximum": inDollars(most)}}}
 }
+
+// inDollars is an amount in millionths of a dollar as a number of JSON.
+func inDollars(micros int64) json.Number { return json.Number(DollarsText(micros)) }

@@ -7,6 +7,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/server/internal/admin"
+	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/server/internal/traffic"
 )
@@ -22,6 +23,8 @@ type budgetState struct {
 	Domain string `json:"domain"`
 	Budget string `json:"budget"`
 	Limit  string `json:"limit"`
+	// Count is what the budget counts; empty: requests. Units of usd are millionths of a dollar.
+	Count string `json:"count,omitempty"`
 	// Rate is how many units per second it grants in the long run; 0 if they are slots.
 	Rate float64 `json:"rate"`
 	// PerKey says that requested values tell several budgets of the name apart, so that
@@ -109,10 +112,10 @@ func describe(all []budgetState, set *rules.Set) {
 			if l.Budget == nil || b == nil {
 				continue
 			}
-			b.Limit, b.Rate, b.PerKey = admin.LimitText(l.Limit), rate(l.Limit), r.PerKey(l.Budget)
+			b.Limit, b.Count, b.Rate, b.PerKey = admin.LimitText(l.Limit), l.Limit.Meter, rate(l.Limit), r.PerKey(l.Budget)
 			guarantee := r.Guarantee()
 			if j := slices.IndexFunc(b.Classes, func(c classState) bool { return c.Rule == l.Name }); j >= 0 && guarantee != nil {
-				b.Classes[j].Guarantee = (weir.Limit{Algorithm: guarantee.Algorithm, Count: guarantee.Count, Period: guarantee.Period}).String()
+				b.Classes[j].Guarantee = config.LimitText(&weir.Limit{Algorithm: guarantee.Algorithm, Count: guarantee.Count, Period: guarantee.Period, Meter: b.Count})
 			}
 		}
 	}

@@ -87,6 +87,11 @@ func TestBudgetParts(t *testing.T) {
 			[]traffic.Class{part("m", "user#2", "1", 1), part("m", "user#3", "2", 2)},
 			`{"domain":"search","budget":"m","limit":"36/h","rate":0.01,"classes":[{"rule":"user#2","alternative":"1","units":[1]},{"rule":"user#3","alternative":"2","units":[2]}]}`,
 		},
+		"dollars": {
+			"domain: search\nbudgets: {m: {algorithm: fixed_window, count: usd, dollars: 5184, unit: month, time_zone: Europe/Berlin}}\ndescriptors:\n  - {key: user, rate_limit: {budget: m}}\n",
+			[]traffic.Class{part("m", "user", "", 1)},
+			`{"domain":"search","budget":"m","limit":"$5184/month fixed_window time_zone Europe/Berlin","count":"usd","rate":2000,"classes":[{"rule":"user","units":[1]}]}`,
+		},
 		"slots": {
 			"domain: search\nbudgets: {m: {algorithm: concurrency, requests_per_unit: 36, period: 60s}}\ndescriptors:\n  - {key: user, rate_limit: {budget: m}}\n",
 			[]traffic.Class{part("m", "user", "", 1)},

@@ -178,7 +178,7 @@ func (r *ruling) explain() string {
 	if r.blocked() {
 		return string(b) + " is blocked until " + time.Now().Add(r.decision.RetryAfter).UTC().Format(time.RFC3339)
 	}
-	b = append(append(append(b, " ("...), r.applied.Limit.String()...), ')')
+	b = append(append(append(b, " ("...), config.LimitText(r.applied.Limit)...), ')')
 	keep := r.applied.Act.Charges[r.applied.Charge].Keep
 	switch {
 	case r.decision.Source == acts.SourceFailClosed:

@@ -35,6 +35,7 @@ const (
 type holder struct {
 	*Options
 	logged logs.Seldom
+	open   openHolds
 }
 
 // held is what one request holds.
@@ -47,6 +48,7 @@ type held struct {
 	acts  []weir.Act // granted, as they were taken
 	rules map[*weir.Limit]bool
 	e     *estimate
+	open  []openCharge // until it is settled
 	once  sync.Once
 
 	mu    sync.Mutex // guards the fields below
@@ -109,9 +111,10 @@ func (h *holder) hold(ctx context.Context, r *request, key string, describe func
 			own.release()
 			return nil, h.unplanned(err)
 		}
-		refused := refusing(plan)
+		refused, waits := h.refusing(ctx, plan)
 		if refused == nil {
 			describe(plan)
+			own.open = h.open.add(own.acts)
 			own.renewSlots()
 			return own, nil
 		}
@@ -119,7 +122,7 @@ func (h *holder) hold(ctx context.Context, r *request, key string, describe func
 		own.release()
 		if !e.cut(refused) {
 			describe(plan)
-			return nil, refusedBy(refused, refused.Decision())
+			return nil, refusedBy(refused, refused.Decision(), waits)
 		}
 	}
 	return nil, undecided()
@@ -159,15 +162,36 @@ func (h *holder) unplanned(err error) error {
 }
 
 // refusing returns the limit that refused a request, the strictest of several; nil if none
-// did.
-func refusing(plan *rules.Plan) *rules.Applied {
+// did. If only open holds keep the request out of all that refused it, it also returns how many
+// requests they are of, and the request may be tried again soon.
+func (h *holder) refusing(ctx context.Context, plan *rules.Plan) (refused *rules.Applied, open int) {
+	if refused = strictest(plan, nil); refused == nil {
+		return nil, 0
+	}
+	byHolds := map[*rules.Applied]int{}
+	spent := strictest(plan, func(a *rules.Applied) bool {
+		byHolds[a] = h.heldOut(ctx, a)
+		return byHolds[a] == 0
+	})
+	if spent != nil {
+		return spent, 0
+	}
+	for a := range byHolds {
+		a.Act.Decisions[a.Charge].RetryAfter = soon
+	}
+	return refused, byHolds[refused]
+}
+
+// strictest returns, of the limits that refused a request and fit a condition, which may be nil,
+// the one with the longest wait; nil if there is none.
+func strictest(plan *rules.Plan, fits func(*rules.Applied) bool) *rules.Applied {
 	var refused *rules.Applied
 	for i := range plan.Applied {
 		a := &plan.Applied[i]
 		if a.Act == nil || a.Rule.Shadow || !a.Chosen() {
 			continue
 		}
-		if d := a.Decision(); d.Outcome == weir.Refused && (refused == nil || d.RetryAfter > refused.Decision().RetryAfter) {
+		if d := a.Decision(); d.Outcome == weir.Refused && (fits == nil || fits(a)) && (refused == nil || d.RetryAfter > refused.Decision().RetryAfter) {
 			refused = a
 		}
 	}
@@ -300,6 +324,7 @@ func (own *held) settle(u usage, free bool) {
 		own.charge(u)
 		own.count(u, free)
 		own.deliver()
+		own.h.open.remove(own.open)
 	})
 }
 
@@ -313,6 +338,7 @@ func (own *held) drop() {
 			}
 		}
 		own.deliver()
+		own.h.open.remove(own.open)
 	})
 }
 

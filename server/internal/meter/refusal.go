@@ -74,8 +74,9 @@ func undecided() *refusal {
 // others ignore the number and try at once.
 const longWait = 60
 
-// refusedBy is the answer of a request that a limit refused.
-func refusedBy(a *rules.Applied, d weir.Decision) *refusal {
+// refusedBy is the answer of a request that a limit refused. Open is the number of requests
+// whose holds alone keep it out; 0 if the limit is used up.
+func refusedBy(a *rules.Applied, d weir.Decision, open int) *refusal {
 	l, asked, meter := a.Limit, a.Act.Charges[a.Charge].Cost, meterOf(a)
 	r := &refusal{status: http.StatusTooManyRequests, kind: "tokens", code: "rate_limit_exceeded", other: "rate_limit_error", limit: l.Name}
 	if meter == config.MeterRequests {
@@ -89,28 +90,30 @@ func refusedBy(a *rules.Applied, d weir.Decision) *refusal {
 		return u
 	case d.RetryAfter == weir.Never:
 		r.status, r.kind, r.code, r.other, r.final = http.StatusRequestEntityTooLarge, invalidRequest, "request_too_large", "request_too_large", true
-		r.message = fmt.Sprintf("%s: %s asked can never fit", subject, amount(meter, asked))
+		r.message = fmt.Sprintf("%s: %s asked can never fit", subject, config.AmountText(meter, asked))
 		return r
 	}
 	r.retry = int(max(1, ratelimitheader.Seconds(d.RetryAfter)))
 	r.final = r.retry > longWait
-	if meter == config.MeterUSD || l.Period >= 24*time.Hour {
+	slots := algo.TraitsOf(l.Algorithm).HoldsSlots
+	if open == 0 && !slots && (meter == config.MeterUSD || l.Period >= 24*time.Hour) {
 		r.kind, r.code, r.detail, r.final = "insufficient_quota", "insufficient_quota", "enforced_spend_limit_reached", true
 	}
-	r.message = fmt.Sprintf("%s: %s asked, %s left; retry in %s", subject, amount(meter, asked), amount(meter, d.Remaining), waitText(r.retry))
+	r.message = fmt.Sprintf("%s: %s asked, %s left; retry in %s", subject, config.AmountText(meter, asked), config.AmountText(meter, d.Remaining), waitText(r.retry))
+	if open > 0 {
+		r.message += fmt.Sprintf("; the rest is held by %d open request%s", open, plural(open))
+	}
 	return r
 }
 
 // meterOf returns what a limit counts: that of the rule, even if the key has another limit.
 func meterOf(a *rules.Applied) string { return rules.MeterOf(a.Act.Charges[a.Charge].Limit) }
 
-// amount is a number of units as messages have it.
-func amount(meter string, n int64) string {
-	if meter != config.MeterUSD {
-		return decimal(n)
+func plural(n int) string {
+	if n == 1 {
+		return ""
 	}
-	text := fmt.Sprintf("%d.%06d", n/pricePerToken, n%pricePerToken)
-	return "$" + strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
+	return "s"
 }
 
 // waitText is a time to wait as people read it, rounded up.
@@ -149,7 +152,7 @@ func limitText(l *weir.Limit, meter string) string {
 		return decimal(l.Count) + " at once"
 	case found:
 		rest, _, _ = strings.Cut(rest, " ")
-		return amount(meter, l.Count) + "/" + rest
+		return config.AmountText(meter, l.Count) + "/" + rest
 	}
 	return text
 }

@@ -223,14 +223,16 @@ func changesOf(version string) int64 {
 // wire is an override as Redis holds it.
 type wire struct {
 	// Limit is the limit's text form. Empty: no limit.
-	Limit   string `json:"limit"`
+	Limit string `json:"limit"`
+	// Count is what the limit counts. Empty: requests.
+	Count   string `json:"count,omitempty"`
 	UntilMS int64  `json:"until_ms"`
 }
 
 func encodeOverride(o override.Override) string {
 	w := wire{UntilMS: o.Until.UnixMilli()}
 	if o.Limit != nil {
-		w.Limit = o.Limit.String()
+		w.Limit, w.Count = o.Limit.String(), o.Limit.Meter
 	}
 	text, _ := json.Marshal(w) // a string and a number always marshal
 	return string(text)
@@ -249,6 +251,7 @@ func decodeOverride(key, text string) (override.Override, error) {
 	if err != nil {
 		return o, err
 	}
+	limit.Meter = w.Count
 	o.Limit, err = limit.Compile()
 	return o, err
 }

@@ -103,6 +103,19 @@ func TestSpreads(t *testing.T) {
 	stranger.has(t, "")
 }
 
+// TestMeterSpreads: other instances know what the limit of an override counts.
+func TestMeterSpreads(t *testing.T) {
+	t.Parallel()
+	client := connect(t, testserver.StartRedis(t))
+	one, other := start(t, client), start(t, client)
+	dollars := weir.Limit{Algorithm: weir.FixedWindow, Count: 7_000_000_000, Period: 720 * time.Hour, TimeZone: "Europe/Berlin", Meter: "usd"}.MustCompile()
+	must(t, one.set("a", dollars))
+	other.learns(t, `"a" 7000000000/month fixed_window time_zone Europe/Berlin`)
+	if o, _ := other.Get("a"); o.Limit.Meter != "usd" {
+		t.Errorf("%+v", o.Limit)
+	}
+}
+
 // TestManyAtOnce: changes made at once by two instances leave both with the same.
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()

@@ -53,11 +53,14 @@ const budgets = (() => {
     });
     const most = { range: (_, __, high) => [0, Math.max(1e-3, (high || 0) * 1.08)] };
     const series = measured(b) ? [{}, area(c["free-fill"], 0), ...stack, { stroke: c.ink, width: 2, dash: [6, 4], points: { show: false } }] : [{}, ...stack];
-    const options = charts.options(place, series, charts.axes(c, short, 46), most);
+    const options = charts.options(place, series, charts.axes(c, figure(b), b.count === "usd" ? 70 : 46), most);
     const cursor = { ...options.cursor, points: { show: false } };
     const plot = new uPlot({ ...options, height: 196, padding: [8, 32, 0, 0], legend: { show: false }, cursor, hooks: { ...options.hooks, setCursor: [() => fill(li)] } }, data, place);
     drawn.set(li, { is, plot });
   };
+
+  // figure returns what writes the units of a budget: those of dollars are millionths.
+  const figure = (b) => b.count === "usd" ? (n) => "$" + +((n || 0) / 1e6).toPrecision(3) : short;
 
   const swatch = (kind, hue) => make("i", { class: `part ${kind} class-${hue}` });
   // number is a cell for a figure, with the look of its part of the chart.
@@ -75,37 +78,37 @@ const budgets = (() => {
 
   // fill writes the figures of the second that the pointer is at, else of the last ten.
   const fill = (li) => {
-    const b = li.budget, plot = drawn.get(li)?.plot, at = plot?.cursor.idx;
+    const b = li.budget, amount = figure(b), plot = drawn.get(li)?.plot, at = plot?.cursor.idx;
     const now = (list) => at == null ? mean(list, 10) : (list || [])[at] || 0;
     const sum = (f) => b.classes.reduce((n, c) => n + f(c), 0);
     const units = sum((c) => now(c.units)), borrowed = sum((c) => now(c.borrowed)), free = Math.max(0, b.rate - units - borrowed);
     const left = state.instances > 1 ? "Rest" : "Free";
-    put(li.querySelector("caption"), "Units per second, " + (at == null ? "average of the last ten seconds" : "at " + moment(plot.data[0][at])));
+    put(li.querySelector("caption"), (b.count === "usd" ? "Dollars" : "Units") + " per second, " + (at == null ? "average of the last ten seconds" : "at " + moment(plot.data[0][at])));
     const tiles = li.querySelectorAll(".tiles > div");
     const tile = (i, name, value, of) => {
       put(tiles[i].querySelector("dt"), name);
       put(tiles[i].querySelector("b"), value);
       put(tiles[i].querySelector("span"), of);
     };
-    tile(0, b.shares ? "Guaranteed" : "Granted", short(units), " /s");
-    tile(1, "Borrowed", short(borrowed), " /s");
+    tile(0, b.shares ? "Guaranteed" : "Granted", amount(units), " /s");
+    tile(1, "Borrowed", amount(borrowed), " /s");
     tiles[1].hidden = !b.shares;
-    tile(2, left, short(free), ` /s of ${short(b.rate)}`);
+    tile(2, left, amount(free), ` /s of ${amount(b.rate)}`);
     tiles[2].hidden = !measured(b);
     const cells = (tr, ...figures) => [...tr.querySelectorAll(".n > span")].forEach((e, i) => put(e, figures[i]));
     keyed(li.querySelector("tbody"), rows(b), (r) => r.free ? "" : [r.i, r.rule, r.alternative].join("\n"), (r) => row(b, r), (tr, r) => {
       if (r.free) {
         put(tr.querySelector(".named span"), left);
-        return b.shares ? cells(tr, "", "", short(free)) : cells(tr, short(free));
+        return b.shares ? cells(tr, "", "", amount(free)) : cells(tr, amount(free));
       }
       put(tr.querySelector(".soft"), detail(b, r));
-      if (!b.shares) return cells(tr, short(now(r.units)));
-      cells(tr, r.guarantee ? short(now(r.units)) : "–", short(now(r.borrowed)), short(now(r.units) + now(r.borrowed)));
+      if (!b.shares) return cells(tr, amount(now(r.units)));
+      cells(tr, r.guarantee ? amount(now(r.units)) : "–", amount(now(r.borrowed)), amount(now(r.units) + now(r.borrowed)));
       tr.querySelector(".solid").hidden = !r.guarantee;
     });
     const foot = li.querySelector("tfoot");
     foot.hidden = !measured(b);
-    cells(foot, ...(b.shares ? [short(units), short(borrowed)] : []), short(b.rate));
+    cells(foot, ...(b.shares ? [amount(units), amount(borrowed)] : []), amount(b.rate));
   };
 
   const notes = (b) => [
