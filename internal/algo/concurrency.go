@@ -40,7 +40,7 @@ func (s *State) shift(now int64) {
 				b[i].End -= s.At - now
 			}
 		}
-		holders.index()
+		holders.reindex()
 	}
 	s.Ext, s.At = &Ext{Holders: holders}, now
 }

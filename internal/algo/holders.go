@@ -3,7 +3,6 @@ package algo
 import (
 	"cmp"
 	"slices"
-	"sort"
 )
 
 // A Holding names a holder: a hash of its act's id and keys.
@@ -59,12 +58,12 @@ func (l *Holders) clone() *Holders {
 	for _, b := range l.blocks {
 		c.blocks = append(c.blocks, slices.Clone(b))
 	}
-	c.index()
+	c.reindex()
 	return c
 }
 
-// index builds ends anew, or drops it where one block has all holders.
-func (l *Holders) index() {
+// reindex builds ends anew, or drops it where one block has all holders.
+func (l *Holders) reindex() {
 	if l.ends, l.peak = nil, 0; len(l.blocks) < 2 {
 		return
 	}
@@ -79,9 +78,9 @@ func (l *Holders) index() {
 	l.peak = len(l.ends)
 }
 
-// place returns the block and the index where a holder is, or belongs.
-func (l *Holders) place(h Holder) (block, i int) {
-	block = sort.Search(len(l.blocks), func(b int) bool { return l.blocks[b][len(l.blocks[b])-1].compare(h) >= 0 })
+// index returns the block and the index in it where a holder is, or belongs.
+func (l *Holders) index(h Holder) (block, i int) {
+	block, _ = slices.BinarySearchFunc(l.blocks, h, func(b []Holder, h Holder) int { return b[len(b)-1].compare(h) })
 	if block == len(l.blocks) {
 		block--
 		return block, len(l.blocks[block])
@@ -97,7 +96,7 @@ func (l *Holders) add(h Holder) {
 		l.blocks = append(l.blocks, []Holder{h})
 		return
 	}
-	b, i := l.place(h)
+	b, i := l.index(h)
 	full := l.blocks[b]
 	switch n := len(full); {
 	case n < blockSize:
@@ -115,7 +114,7 @@ func (l *Holders) add(h Holder) {
 	}
 	switch {
 	case l.ends == nil && len(l.blocks) > 1:
-		l.index()
+		l.reindex()
 	case l.ends != nil && h.named():
 		l.ends[h.ID] = h.End
 		l.peak = max(l.peak, len(l.ends))
@@ -141,7 +140,7 @@ func (l *Holders) find(id Holding) (end int64, found bool) {
 
 // remove removes a holder that is there.
 func (l *Holders) remove(h Holder) {
-	b, i := l.place(h)
+	b, i := l.index(h)
 	l.shrink(b, i, i+1)
 	l.tidy(b)
 }
@@ -181,7 +180,7 @@ func (l *Holders) tidy(b int) {
 		l.blocks = slices.Delete(l.blocks, b, b+1)
 	}
 	if l.ends != nil && (len(l.blocks) < 2 || 4*len(l.ends) < l.peak) {
-		l.index()
+		l.reindex()
 	}
 }
 
