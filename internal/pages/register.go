@@ -124,6 +124,7 @@ var Register = []Claim{
 	{Page: "docs/resp.md", Language: "sh", Test: "server/internal/e2e.TestRESPDocs"},
 	{Page: "docs/resp.md", Has: "<max_burst>", Because: "the form of a command; the one above it is run"},
 	{Page: "docs/resp.md", Has: "WEIR.SETTLE", Because: "the forms of commands; clients/cases.json has them run"},
+	{Page: "clients/node/README.md", Test: "server/internal/e2e.TestNodeClient"},
 	{Page: "clients/python/README.md", Test: "server/internal/e2e.TestPythonClient"},
 	{Page: "docs/simulate.md", Language: "sh", Test: "server/internal/cli.TestTryDocs"},
 	{Page: "docs/simulate.md", Test: "server/internal/cli.TestSimulateDocs"},

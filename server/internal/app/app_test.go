@@ -154,6 +154,7 @@ func TestNewRefuses(t *testing.T) {
 		{"http", Options{HTTP: "127.0.0.1:http"}},
 		{"grpc", Options{GRPC: "8081"}},
 		{"grpc", Options{GRPC: "unix:"}},
+		{"resp", Options{RESP: "unix:"}},
 		{"grpc max header bytes", Options{Limits: Limits{GRPCMaxHeaderBytes: 1000}}},
 		{"grpc max message bytes", Options{Limits: Limits{GRPCMaxMessageBytes: 1 << 20}}},
 		{"grpc connection age", Options{GRPCConnectionAge: -1}},

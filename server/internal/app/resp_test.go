@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bufio"
 	"errors"
 	"io"
 	"net"
@@ -110,5 +111,30 @@ func TestRESPStops(t *testing.T) {
 	if conn, err := net.DialTimeout("tcp", addrOf(app, "resp"), time.Second); err == nil {
 		conn.Close()
 		t.Error("still listens")
+	}
+}
+
+func TestRESPOnASocket(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "weir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path := filepath.Join(dir, "s")
+	app := start(t, Options{RESP: "unix:" + path})
+	if addr := addrOf(app, "resp"); addr != "unix:"+path {
+		t.Errorf("printed as %q", addr)
+	}
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "WEIR.TAKE k 5/h\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if reply, err := bufio.NewReader(conn).ReadString('\n'); err != nil || reply != "*11\r\n" {
+		t.Errorf("%q, %v", reply, err)
 	}
 }

@@ -100,9 +100,9 @@ func (o *Options) Settings() []Setting {
 					"needs a token or client certificates.",
 				or(Off, address("host:port, such as "+DefaultAdmin+", or off")), o.closed("admin")),
 			setting("resp", &o.RESP, Off,
-				"Listen for Redis clients (WEIR.TAKE, CL.THROTTLE) at this address, or off. An address that other\n"+
-					"machines reach needs a password or client certificates.",
-				or(Off, address("off or host:port, such as 127.0.0.1:6380")), o.closed("resp")),
+				"Listen for Redis clients (WEIR.TAKE, CL.THROTTLE) at host:port or unix:/path; off for no listener. An\n"+
+					"address that other machines reach needs a password or client certificates.",
+				or(Off, orSocket(address("off, host:port, such as 127.0.0.1:6380, or unix:/path"))), o.closed("resp")),
 			setting("timeout", &o.Timeout, httpapi.DefaultTimeout,
 				"Answer each call within this time, decided or not.",
 				notNegative, below(writeTimeout, "which bounds the whole call")),

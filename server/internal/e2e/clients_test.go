@@ -2,7 +2,11 @@ package e2e
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -20,6 +24,44 @@ func TestPythonClient(t *testing.T) {
 	cmd := exec.CommandContext(ctx, python, "-W", "error", "-B", "-m", "unittest", "discover", "-s", "tests")
 	cmd.Dir = "../../../clients/python"
 	cmd.Env = append(cmd.Environ(), "WEIR_URL=weir://"+w.resp, "PYTHONPATH=.")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestNodeClient runs the tests of the client for Node against servers, and the programs of its
+// page "clients/node/README.md".
+func TestNodeClient(t *testing.T) {
+	t.Parallel()
+	node := testserver.Require(t, "node")
+	const rules, token = "../../../examples/nginx/rules.yaml", "shop-token-of-32-characters-0123"
+	dir := t.TempDir()
+	callers := filepath.Join(dir, "callers.yaml")
+	text := fmt.Sprintf("callers:\n  - {name: shop, tokens: [%x], verbs: [take, peek], domains: [shop]}\n", sha256.Sum256([]byte(token)))
+	if err := os.WriteFile(callers, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cert, key := certificate(t)
+	plain := serve(t, rules, "memory", "--resp", "127.0.0.1:0")
+	serve(t, rules, "memory", "--resp", "unix:"+filepath.Join(dir, "weir.sock"))
+	secure := serve(t, rules, "memory", "--resp", "127.0.0.1:0", "--resp-tls-cert", cert, "--resp-tls-key", key, "--callers", callers)
+
+	tests, err := filepath.Glob("../../../clients/node/test/*.test.js")
+	if err != nil || len(tests) == 0 {
+		t.Fatal(err, tests)
+	}
+	args := []string{"--test"}
+	for _, file := range tests {
+		args = append(args, filepath.Join("test", filepath.Base(file)))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, node, args...)
+	cmd.Dir = "../../../clients/node"
+	cmd.Env = append(
+		cmd.Environ(), "WEIR_URL=weir://"+plain.resp, "WEIR_UNIX_URL=weir+unix://"+filepath.Join(dir, "weir.sock"),
+		"WEIR_TLS_URL=weirs://shop:"+token+"@"+secure.resp+"/shop", "WEIR_TLS_CA="+cert,
+	)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
