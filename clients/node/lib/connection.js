@@ -48,14 +48,16 @@ export class Connection {
   #schedule() {
     if (this.#scheduled) return
     this.#scheduled = true
-    // After the poll phase: a connection that the server has closed by now is noticed before the write.
-    setImmediate(() => {
+    const leave = () => {
       this.#scheduled = false
       // Time counts from here: what the program does before it returns to the event loop is none of the server's.
       const now = performance.now()
       for (let i = this.#unsent.length - 1; i >= 0 && this.#unsent[i].at === 0; i--) this.#unsent[i].at = now
       this.#flush()
-    })
+    }
+    // With a poll in between, a connection that the server has closed by now is noticed before the write. A busy one has just been read.
+    const idle = this.#ready && this.#head === this.#sent.length
+    setImmediate(idle ? () => setImmediate(leave) : leave)
   }
 
   #flush() {
