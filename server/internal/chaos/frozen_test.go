@@ -75,6 +75,7 @@ type poll struct{ granted, undecided, other atomic.Int64 }
 func (i *instance) poll(t *testing.T, entry string) *poll {
 	t.Helper()
 	p, client := new(poll), newClient(t)
+	defer client.CloseIdleConnections() // many polls open more of them than a server keeps
 	var clients sync.WaitGroup
 	var asked atomic.Int64
 	for range lateClients {
