@@ -63,7 +63,7 @@ func (s *Store) Take(ctx context.Context, acts []*weir.Act) { s.layers.Take(ctx,
 // TakeOne decides a valid take of one charge without an act, see [weir.Taker]. It decides
 // nothing if the key may share a budget or have an override. It does not allocate.
 func (s *Store) TakeOne(prefix, key string, limit *weir.Limit, cost int64) (d weir.Decision, decided bool) {
-	if s.layers.KeyLimit != nil || !s.layers.Override.None() {
+	if s.layers.KeyLimit != nil || s.layers.Override.Has(prefix, key) {
 		return d, false
 	}
 	return s.keys.TakeOne(prefix, key, limit, cost)

@@ -76,6 +76,35 @@ func BenchmarkMemoryShapes(b *testing.B) {
 		}.on(Memory))
 	}
 	slots.run(b, holders, nil)
+
+	hot := scenario{name: "overrides", limits: []Limit{Ample}, keys: Hot(), callers: []int{1}}
+	hot.run(b, []Contestant{
+		shape{name: "weir", ask: allowOne}.on(Memory),
+		shape{name: "weir, 1 override of another key", ask: allowOne, prepare: setOverrides(1)}.on(Memory),
+		shape{name: "weir, 10 000 overrides of other keys", ask: allowOne, prepare: setOverrides(9999)}.on(Memory),
+	}, nil)
+	set := scenario{name: "setting an override", limits: []Limit{Ample}, keys: Hot(), callers: []int{1}}
+	set.run(b, []Contestant{
+		shape{name: "the first", ask: setOverride}.on(Memory),
+		shape{name: "the 10 000th", ask: setOverride, prepare: setOverrides(9999)}.on(Memory),
+	}, nil)
+}
+
+// setOverrides sets so many overrides of other keys.
+func setOverrides(n int) func(context.Context, *weir.Limiter) error {
+	return func(ctx context.Context, l *weir.Limiter) error {
+		for i := range n {
+			if _, err := setOverride(ctx, l, "other:"+strconv.Itoa(i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func setOverride(_ context.Context, l *weir.Limiter, key string) (bool, error) {
+	more := weir.PerMinute(500)
+	return true, l.SetOverride(key, weir.Override{Limit: &more, Until: time.Now().Add(time.Hour)})
 }
 
 // on returns the contestant that is used in the shape.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"math/bits"
 	"slices"
 	"strconv"
@@ -64,7 +65,7 @@ type Announcer interface {
 
 // A Layer asks the next Taker, under other limits for the keys that have overrides. The
 // overrides are in its memory, not in the store: each process has its own. It is safe for
-// concurrent use; without overrides, a Take costs one atomic load more. Create it with Wrap.
+// concurrent use; without overrides, a Take costs one atomic load more, and with some, a look-up. Create it with Wrap.
 //
 // The Limit of a charge's decision is the override's fitted to the key's own limit.
 type Layer struct {
@@ -77,8 +78,87 @@ type Layer struct {
 	current atomic.Pointer[overrides]
 }
 
-// overrides are the overrides by key.
-type overrides map[string]*entry
+// overrides are the overrides by key, in shards, so that a change copies few of them. Those that
+// have ended are among them until their shard changes or there is no room.
+type overrides struct {
+	shards [shardCount]map[string]*entry // nil ones are empty
+	size   int
+	// seen has a bit for each key's length and end, so that most other keys need no look-up.
+	seen [16]uint64
+}
+
+// bitOf returns the bit of seen for the last four bytes of a key of so many bytes.
+func bitOf(end string, bytes int) uint32 {
+	tail := uint32(end[0]) | uint32(end[1])<<8 | uint32(end[2])<<16 | uint32(end[3])<<24
+	return (tail ^ uint32(bytes)<<25) * 0x9E3779B1 >> 22
+}
+
+// note sets the bit of a key.
+func (all *overrides) note(key string) {
+	if n := len(key); n >= 4 {
+		bit := bitOf(key[n-4:], n)
+		all.seen[bit/64] |= 1 << (bit % 64)
+	}
+}
+
+const shardCount = 256
+
+var shardSeed = maphash.MakeSeed()
+
+func shardOf(key string) int { return int(maphash.String(shardSeed, key) % shardCount) }
+
+// get returns the override of a key, or nil.
+func (all *overrides) get(key string) *entry {
+	if shard := all.shards[shardOf(key)]; shard != nil {
+		return shard[key]
+	}
+	return nil
+}
+
+// edit returns a copy whose shard can be changed, without those of it that have ended.
+func (all *overrides) edit(shard int, now time.Time) *overrides {
+	c := *all
+	c.shards[shard] = make(map[string]*entry, len(all.shards[shard])+1)
+	for key, e := range all.shards[shard] {
+		if now.Before(e.Until) {
+			c.shards[shard][key] = e
+		}
+	}
+	c.size += len(c.shards[shard]) - len(all.shards[shard])
+	return &c
+}
+
+// add adds an override, or replaces that of its key, before others see all.
+func (all *overrides) add(e *entry) {
+	shard := shardOf(e.Key)
+	if all.shards[shard] == nil {
+		all.shards[shard] = make(map[string]*entry)
+	}
+	before := len(all.shards[shard])
+	all.shards[shard][e.Key] = e
+	all.note(e.Key)
+	all.size += len(all.shards[shard]) - before
+}
+
+// lasting returns the overrides that have not ended.
+func lasting(all *overrides, now time.Time) *overrides {
+	c := new(overrides)
+	all.each(func(e *entry) {
+		if now.Before(e.Until) {
+			c.add(e)
+		}
+	})
+	return c
+}
+
+// each calls f with all overrides.
+func (all *overrides) each(f func(*entry)) {
+	for _, shard := range all.shards {
+		for _, e := range shard {
+			f(e)
+		}
+	}
+}
 
 // Wrap returns a Layer that asks next.
 func Wrap(next weir.Taker, o Options) *Layer {
@@ -115,13 +195,25 @@ func (l *Layer) Set(o Override) error {
 	if !now.Before(o.Until) {
 		return &weir.InvalidError{Field: "until", Value: o.Until.Format(time.RFC3339), Want: "an instant in the future"}
 	}
-	return l.change(now, func(all overrides) error {
-		if all[o.Key] == nil && len(all) >= l.max {
-			return tooMany(len(all)+1, l.max)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.snapshot()
+	if all.size >= l.max && all.get(o.Key) == nil {
+		all = lasting(all, now)
+		l.store(all)
+	}
+	shard := shardOf(o.Key)
+	all = all.edit(shard, now)
+	if all.shards[shard][o.Key] == nil {
+		if all.size >= l.max {
+			return tooMany(all.size+1, l.max)
 		}
-		all[o.Key] = &entry{Override: o}
-		return nil
-	})
+		all.size++
+	}
+	all.shards[shard][o.Key] = &entry{Override: o}
+	all.note(o.Key)
+	l.store(all)
+	return nil
 }
 
 // ChangeOverride is Set or Delete, as a [weir.Limiter] calls it.
@@ -148,34 +240,36 @@ func tooMany(n, most int) error {
 
 // Delete removes the override of a key and reports whether there was one.
 func (l *Layer) Delete(key string) bool {
-	found := false
-	_ = l.change(l.now(), func(all overrides) error {
-		found = all[key] != nil
-		delete(all, key)
-		return nil
-	})
+	now, shard := l.now(), shardOf(key)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.snapshot().edit(shard, now)
+	_, found := all.shards[shard][key]
+	if found {
+		delete(all.shards[shard], key)
+		all.size--
+	}
+	l.store(all)
 	return found
 }
 
 // Replace atomically replaces all overrides with a list. It skips overrides that Set would
 // refuse or that exceed Options.Max.
 func (l *Layer) Replace(list []Override) {
-	now := l.now()
-	_ = l.change(now, func(all overrides) error {
-		clear(all)
-		for _, o := range list {
-			if len(all) == l.max || !now.Before(o.Until) || o.Limit != nil && o.Limit.Rule() == nil {
-				continue
-			}
-			all[o.Key] = &entry{Override: o}
+	now, all := l.now(), new(overrides)
+	for _, o := range list {
+		if all.size < l.max && now.Before(o.Until) && (o.Limit == nil || o.Limit.Rule() != nil) {
+			all.add(&entry{Override: o})
 		}
-		return nil
-	})
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.store(all)
 }
 
 // Get returns the override of a key; false if it has none.
 func (l *Layer) Get(key string) (Override, bool) {
-	if e := l.snapshot()[key]; e != nil && l.now().Before(e.Until) {
+	if e := l.snapshot().get(key); e != nil && l.now().Before(e.Until) {
 		return e.Override, true
 	}
 	return Override{}, false
@@ -185,11 +279,11 @@ func (l *Layer) Get(key string) (Override, bool) {
 func (l *Layer) List() []Override {
 	now := l.now()
 	var list []Override
-	for _, e := range l.snapshot() {
+	l.snapshot().each(func(e *entry) {
 		if now.Before(e.Until) {
 			list = append(list, e.Override)
 		}
-	}
+	})
 	slices.SortFunc(list, func(a, b Override) int { return cmp.Compare(a.Key, b.Key) })
 	return list
 }
@@ -203,42 +297,56 @@ func (l *Layer) All() []weir.Override {
 	return all
 }
 
-// None reports whether no override is in force, without a call of the clock.
-func (l *Layer) None() bool { return l.current.Load() == nil }
+// Has reports whether the key that begins with a prefix has an override, without a call of the
+// clock: it may have ended. It does not allocate for keys of the usual length.
+func (l *Layer) Has(prefix, key string) bool {
+	all := l.current.Load()
+	if all == nil {
+		return false
+	}
+	if n := len(key); n >= 4 {
+		if bit := bitOf(key[n-4:], len(prefix)+n); all.seen[bit/64]&(1<<(bit%64)) == 0 {
+			return false
+		}
+	}
+	return all.has(prefix, key)
+}
+
+func (all *overrides) has(prefix, key string) bool {
+	var text [128]byte
+	whole := append(append(text[:0], prefix...), key...)
+	shard := all.shards[maphash.Bytes(shardSeed, whole)%shardCount]
+	return shard != nil && shard[string(whole)] != nil
+}
 
 // Concerns reports whether a charge's key or its owner has an override.
 func (l *Layer) Concerns(c *weir.Charge) bool {
-	all := l.snapshot()
-	return all != nil && (all[c.Key] != nil || c.Owner != "" && all[c.Owner] != nil)
+	all := l.current.Load()
+	return all != nil && (all.get(c.Key) != nil || c.Owner != "" && all.get(c.Owner) != nil)
 }
 
-func (l *Layer) snapshot() overrides {
+var none overrides
+
+func (l *Layer) snapshot() *overrides {
 	if current := l.current.Load(); current != nil {
-		return *current
+		return current
 	}
-	return nil
+	return &none
 }
 
-// change replaces the overrides with an edited copy, without those that have ended. An
-// error leaves them as they are.
-func (l *Layer) change(now time.Time, edit func(overrides) error) error {
+// store puts overrides in force.
+func (l *Layer) store(all *overrides) {
+	if all.size == 0 {
+		all = nil
+	}
+	l.current.Store(all)
+}
+
+// forget removes an override that has ended, and the ended ones of its shard.
+func (l *Layer) forget(key string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := make(overrides, len(l.snapshot())+1)
-	for key, e := range l.snapshot() {
-		if now.Before(e.Until) {
-			all[key] = e
-		}
-	}
-	if err := edit(all); err != nil {
-		return err
-	}
-	if len(all) == 0 {
-		l.current.Store(nil)
-	} else {
-		l.current.Store(&all)
-	}
-	return nil
+	l.store(l.snapshot().edit(shardOf(key), now))
 }
 
 // An entry is an override with the limits that were fitted to it.

@@ -14,7 +14,7 @@ import (
 // limit charge nothing. An act with no other keys is granted without asking or, if it has an
 // ID, whatever the next Taker answers, which only has to remember the ID.
 func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
-	all := l.snapshot()
+	all := l.current.Load()
 	if all == nil {
 		l.next.Take(ctx, acts)
 		return
@@ -43,19 +43,19 @@ func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
 	for _, w := range c.works {
 		w.finish()
 	}
-	if c.ended {
+	for _, key := range c.ended {
 		// Without it, later takes are faster.
-		_ = l.change(c.now, func(overrides) error { return nil })
+		l.forget(key, c.now)
 	}
 }
 
 // A call is the state of one Take.
 type call struct {
-	all   overrides
+	all   *overrides
 	clock func() time.Time
 	now   time.Time // set once an override was found
 	works []*work
-	ended bool // an override has ended
+	ended []string // keys of overrides that have ended
 }
 
 // A work is an act with keys that have overrides.
@@ -135,7 +135,7 @@ func (c *call) find(charge *weir.Charge) (e *entry, owned bool) {
 
 // inForce returns the override of a key; nil if it has none, or one that has ended.
 func (c *call) inForce(key string) *entry {
-	e := c.all[key]
+	e := c.all.get(key)
 	if e == nil {
 		return nil
 	}
@@ -143,7 +143,7 @@ func (c *call) inForce(key string) *entry {
 		c.now = c.clock()
 	}
 	if !c.now.Before(e.Until) {
-		c.ended = true
+		c.ended = append(c.ended, key)
 		return nil
 	}
 	return e
