@@ -45,5 +45,6 @@ func open(url string) (weir.Taker, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.ContextTimeoutEnabled = true // a call ends with its context
 	return redisstore.New(redis.NewClient(o), redisstore.Options{Logger: slog.Default()})
 }

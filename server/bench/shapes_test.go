@@ -2,13 +2,17 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/stack"
-	public "github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/redisstore"
 )
 
 // A shape is a use of a limiter that could cost more than a plain decision.
@@ -54,6 +58,25 @@ func BenchmarkRedisShapes(b *testing.B) {
 		shape{name: "weir", ask: allowOne}.on(Redis),
 		shape{name: "weir, hold and settle", ask: holdAndSettle}.on(Redis),
 	}, r)
+	alone := scenario{name: "first example", limits: []Limit{Ample}, keys: Hot(), callers: []int{1}}
+	alone.run(b, []Contestant{
+		{Name: "weir", Kind: Redis, Open: openFirstExample(true)},
+		{Name: "weir, client without ContextTimeoutEnabled", Kind: Redis, Open: openFirstExample(false)},
+		{Name: "redis_rate", Kind: Redis, Open: openRedisRate},
+	}, r)
+}
+
+// openFirstExample opens a store with the code of the first example in docs/library.md.
+func openFirstExample(ends bool) func(Env) (Limiter, error) {
+	return func(e Env) (Limiter, error) {
+		client := redis.NewClient(&redis.Options{Addr: e.Address, ContextTimeoutEnabled: ends})
+		store, err := redisstore.New(client, redisstore.Options{Prefix: e.Prefix})
+		if err != nil {
+			return Limiter{}, err
+		}
+		release := func() error { return errors.Join(store.Stop(context.Background()), client.Close()) }
+		return newWeir(e, store, release, shape{ask: allowOne})
+	}
 }
 
 // BenchmarkMemoryShapes compares uses of a limiter in memory with the plain one.
@@ -113,6 +136,6 @@ func (s shape) on(kind Kind) Contestant {
 		return Contestant{Name: s.name, Kind: kind, Open: openWeirRedisShape(&stack.Options{}, s)}
 	}
 	return Contestant{Name: s.name, Kind: kind, Open: func(e Env) (Limiter, error) {
-		return newWeir(e, public.New(public.Options{MaxBytes: 4 << 30}), nil, s)
+		return newWeir(e, memstore.New(memstore.Options{MaxBytes: 4 << 30}), nil, s)
 	}}
 }
