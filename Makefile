@@ -27,8 +27,8 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: ## serve the demonstration rules from memory; ARGS="--http 127.0.0.1:0" adds flags
-	$(GO) run ./server/cmd/weir serve $(ARGS)
+run: ## serve the demonstration rules from memory, Redis clients too; ARGS="--http 127.0.0.1:0" adds flags
+	WEIR_RESP="$${WEIR_RESP-127.0.0.1:6380}" $(GO) run ./server/cmd/weir serve $(ARGS)
 
 .PHONY: build
 build: ## build the static binary bin/weir; the same sources give the same bytes
@@ -120,6 +120,10 @@ axe: setup ## check the dashboard's accessibility with axe-core, fetched from np
 .PHONY: gateway
 gateway: setup ## build Envoy Gateway and let it send its rules to Weir; minutes the first time
 	@GO='$(GO)' scripts/gateway.sh
+
+.PHONY: peers
+peers: ## run the suites of other rate limiters, from PyPI and npm, against the adapters of clients/, and print what fails and why
+	cd server/internal/e2e && $(GO) test -count=1 -timeout $(TIMEOUT) -run '^TestPeers$$' -v . -args -peers
 
 .PHONY: histories
 histories: setup ## compare the stores with their models over random histories EFFORT times as long as in the tests

@@ -51,6 +51,8 @@ func Mine(t testing.TB, page string) []Block {
 var Register = []Claim{
 	{Has: "package main\n", Test: "weir.TestProgramsInPages"},
 	{Page: "README.md", Has: "make run ", Because: "TestFirstHour does both in the background, and the scripts of server/internal/cli make the calls that are printed"},
+	{Page: "README.md", Language: "python", Test: "server/internal/e2e.TestPythonInPages"},
+	{Page: "docs/customers.md", Language: "python", Test: "server/internal/e2e.TestPythonInPages"},
 	{Page: "README.md", Language: "console", Test: "server/internal/e2e.TestReadmeCall"},
 	{Page: "README.md", Has: "domain: shop", Test: "deploy/check.TestReadmeServer"},
 	{Page: "README.md", Has: "weir serve ", Test: "deploy/check.TestReadmeServer"},
@@ -76,6 +78,8 @@ var Register = []Claim{
 	{Page: "docs/access.md", Has: "weir serve", Because: "TestCallersAndTokens and TestClearText start servers with these settings"},
 	{Page: "docs/access.md", Test: "server/internal/app.TestAccessDocs"},
 	{Page: "docs/admin.md", Test: "server/internal/e2e.TestAdminDocs"},
+	{Page: "docs/any.md", Has: "weir serve", Because: "TestAnyLanguage starts the same server at other addresses"},
+	{Page: "docs/any.md", Test: "server/internal/e2e.TestAnyLanguage"},
 	{Page: "docs/architecture.md", Because: "a picture made of characters"},
 	{Page: "docs/configuration.md", Test: "server/internal/cli.TestRulesDocs"},
 	{Page: "docs/migrating-envoyproxy.md", Has: "would have answered", Because: "TestCompared logs such a line"},

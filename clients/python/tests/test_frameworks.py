@@ -97,6 +97,8 @@ class TestLimits(Case):
         self.assertTrue(limiter.hit(item, k + "x" * 5000, cost=999999))
         self.assertFalse(limiter.hit(item, k + "x" * 5000, cost=2))
         self.assertTrue(limiter.hit(item, k + "x" * 5001, cost=2))
+        limiter.clear(item, k + "x" * 5000)
+        self.assertTrue(limiter.hit(item, k + "x" * 5000, cost=1000000))
 
     def test_a_key_without_its_limit_is_a_mistake(self):
         storage, _ = self.strategy("FixedWindowRateLimiter")

@@ -22,6 +22,7 @@ from limits.limits import GRANULARITIES
 from limits.storage import MovingWindowSupport, SlidingWindowCounterSupport, Storage
 
 from ._async import AsyncWeir
+from ._base import Base
 from ._decision import Decision
 from ._errors import WeirError
 from ._sync import Weir
@@ -51,17 +52,21 @@ def _fixed(amount: int, seconds: int) -> str:
 
 
 def _moving(amount: int, seconds: int) -> str:
-    return f"{amount}/{seconds}s sliding_log" if amount <= _LARGEST_LOG else _sliding(amount, seconds)
+    return f"{amount}/{seconds}s " + ("sliding_log" if amount <= _LARGEST_LOG else "rolling_window buckets 3600")
 
 
 def _sliding(amount: int, seconds: int) -> str:
-    return f"{amount}/{seconds}s rolling_window"
+    # A unit may count for a bucket longer than the window: half a percent of it.
+    return f"{amount}/{seconds}s rolling_window buckets 200"
 
 
 def _all(key: str) -> List[Tuple[str, str]]:
+    """Return the limits of all strategies. A budget belongs to the algorithm, not to its buckets."""
     amount, seconds = _numbers(key)
-    texts = dict.fromkeys(text(amount, seconds) for text in (_fixed, _moving, _sliding))
-    return [(_key(key), text) for text in texts]
+    found = [(_key(key), _fixed(amount, seconds)), (_key(key), _sliding(amount, seconds))]
+    if amount <= _LARGEST_LOG:
+        found.append((_key(key), _moving(amount, seconds)))
+    return found
 
 
 def _count(d: Decision, amount: int, cost: int) -> int:
@@ -78,6 +83,11 @@ def _within(frees: float, seconds: int) -> float:
     return min(frees, seconds - 0.001)
 
 
+def _address(weir: Base) -> str:
+    # "flask limiter config" prints it.
+    return f"{weir.host}:{weir.port}"
+
+
 class WeirStorage(Storage, MovingWindowSupport, SlidingWindowCounterSupport):
     """A storage over :class:`weir.Weir`. Keys are those of ``RateLimitItem.key_for``, which end with the limit."""
 
@@ -87,6 +97,7 @@ class WeirStorage(Storage, MovingWindowSupport, SlidingWindowCounterSupport):
     def __init__(self, uri: Optional[str] = None, wrap_exceptions: bool = False, **options: Any) -> None:
         super().__init__(uri, wrap_exceptions)
         self.weir = Weir(uri, **options)
+        self.storage = _address(self.weir)
 
     @property
     def base_exceptions(self) -> Type[Exception]:
@@ -152,6 +163,7 @@ class AsyncWeirStorage(AsyncStorage, AsyncMovingWindowSupport, AsyncSlidingWindo
     def __init__(self, uri: Optional[str] = None, wrap_exceptions: bool = False, **options: Any) -> None:
         super().__init__(uri, wrap_exceptions)
         self.weir = AsyncWeir((uri or "").replace("async+", "", 1), **options)
+        self.storage = _address(self.weir)
 
     @property
     def base_exceptions(self) -> Type[Exception]:
