@@ -3,7 +3,6 @@ package memstore
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -12,64 +11,9 @@ import (
 	"github.com/weirlimit/weir/internal/storetest"
 )
 
-// TestAttempts draws histories of takes, repeats and withdrawals of one ID that arrive in any
-// order and more than once. In the end units are held just if an attempt stands.
 func TestAttempts(t *testing.T) {
 	t.Parallel()
-	slot := (&weir.Limit{Name: "slot", Algorithm: weir.Concurrency, Count: 3, Period: time.Hour}).MustCompile()
-	units := (&weir.Limit{Name: "units", Algorithm: weir.GCRA, Count: 1, Period: time.Hour, Burst: 100}).MustCompile()
-	for seed := range uint64(3000) {
-		rng := rand.New(rand.NewPCG(seed, 3))
-		clock := storetest.NewClock()
-		s := New(Options{Now: clock.Now})
-		act := func(kind weir.Kind, attempt uint64) *weir.Act {
-			a := storetest.NewAct(weir.Charge{Key: "a", Limit: slot, Cost: 1}, weir.Charge{Key: "b", Limit: units, Cost: 7})
-			a.ID, a.Kind, a.Attempt, a.NewID, a.Scope.Owner = "id", kind, attempt, seed%2 == 0, a.Charges[0].Key
-			s.Take(context.Background(), []*weir.Act{a})
-			return a
-		}
-		// Each attempt arrives at most twice, and is withdrawn up to twice or never.
-		type event struct {
-			kind    weir.Kind
-			attempt uint64
-		}
-		var events []event
-		withdrawn, arrived := map[uint64]bool{}, map[uint64]bool{}
-		for n := range uint64(1 + rng.IntN(5)) {
-			for range rng.IntN(3) {
-				events = append(events, event{acts.KindTake, n + 1})
-				arrived[n+1] = true
-			}
-			for range rng.IntN(3) {
-				events = append(events, event{acts.KindWithdraw, n + 1})
-				withdrawn[n+1] = true
-			}
-		}
-		rng.Shuffle(len(events), func(i, j int) { events[i], events[j] = events[j], events[i] })
-		for _, e := range events {
-			a := act(e.kind, e.attempt)
-			if e.kind == acts.KindTake && a.Err == nil && !a.Allowed() {
-				t.Fatalf("seed %d: refused: %v", seed, events)
-			}
-			if e.kind == acts.KindTake && a.Err != nil && !withdrawn[e.attempt] || e.kind == acts.KindWithdraw && a.Err != nil {
-				t.Fatalf("seed %d: %v %d: %v", seed, e.kind, e.attempt, a.Err)
-			}
-			clock.Advance(time.Millisecond)
-		}
-		held := false
-		for n := range arrived {
-			held = held || !withdrawn[n]
-		}
-		peek := storetest.NewAct(weir.Charge{Key: "a", Limit: slot}, weir.Charge{Key: "b", Limit: units})
-		s.Take(context.Background(), []*weir.Act{peek})
-		want := [2]int64{3, 100}
-		if held {
-			want = [2]int64{2, 93}
-		}
-		if got := [2]int64{peek.Decisions[0].Remaining, peek.Decisions[1].Remaining}; got != want {
-			t.Fatalf("seed %d: remaining %v, want %v: %v", seed, got, want, events)
-		}
-	}
+	storetest.Attempts(t, New(Options{}), 3000)
 }
 
 // TestEndedBeforeItIsKnown ends takes that an amendment records only then.
