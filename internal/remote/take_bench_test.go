@@ -22,6 +22,25 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
+// benchmark has callers take, each b.N/callers times what next returns for the i-th time, and
+// reports the CPU time of a take.
+func benchmark(b *testing.B, taker weir.Taker, callers int, next func(c int) func(i int) *weir.Act) {
+	var work sync.WaitGroup
+	b.ReportAllocs()
+	b.ResetTimer()
+	began := cpu()
+	for c := range callers {
+		work.Go(func() {
+			act := next(c)
+			for i := range b.N / callers {
+				taker.Take(context.Background(), []*weir.Act{act(i)})
+			}
+		})
+	}
+	work.Wait()
+	b.ReportMetric(float64((cpu()-began).Nanoseconds())/float64(b.N), "cpu-ns/op")
+}
+
 // BenchmarkCallers is what a decision costs, of one caller and of 64.
 func BenchmarkCallers(b *testing.B) {
 	server := testserver.StartRedis(b)
@@ -34,20 +53,10 @@ func BenchmarkCallers(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%d", name, callers), func(b *testing.B) {
 				taker := remote.New(make(), remote.Options{})
 				stop(b, taker)
-				var work sync.WaitGroup
-				b.ReportAllocs()
-				b.ResetTimer()
-				began := cpu()
-				for c := range callers {
-					work.Go(func() {
-						a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("k", c), Limit: limit, Cost: 1})
-						for range b.N / callers {
-							taker.Take(context.Background(), []*weir.Act{a})
-						}
-					})
-				}
-				work.Wait()
-				b.ReportMetric(float64((cpu()-began).Nanoseconds())/float64(b.N), "cpu-ns/op")
+				benchmark(b, taker, callers, func(c int) func(int) *weir.Act {
+					a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("k", c), Limit: limit, Cost: 1})
+					return func(int) *weir.Act { return a }
+				})
 			})
 		}
 	}
@@ -61,21 +70,13 @@ func BenchmarkNamed(b *testing.B) {
 		b.Run(fmt.Sprint(callers), func(b *testing.B) {
 			taker := remote.New(overRedis(b, server.Addr()), remote.Options{})
 			stop(b, taker)
-			var work sync.WaitGroup
-			b.ReportAllocs()
-			b.ResetTimer()
-			began := cpu()
-			for c := range callers {
-				work.Go(func() {
-					a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("k", c), Limit: limit, Cost: 1})
-					for i := range b.N / callers {
-						a.ID, a.Scope.Owner = fmt.Sprint(b.N, c, i), a.Charges[0].Key
-						taker.Take(context.Background(), []*weir.Act{a})
-					}
-				})
-			}
-			work.Wait()
-			b.ReportMetric(float64((cpu()-began).Nanoseconds())/float64(b.N), "cpu-ns/op")
+			benchmark(b, taker, callers, func(c int) func(int) *weir.Act {
+				a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("k", c), Limit: limit, Cost: 1})
+				return func(i int) *weir.Act {
+					a.ID, a.Scope.Owner = fmt.Sprint(b.N, c, i), a.Charges[0].Key
+					return a
+				}
+			})
 		})
 	}
 }
@@ -88,20 +89,11 @@ func BenchmarkInOutage(b *testing.B) {
 			taker := wrap(b, store, remote.Options{})
 			limit := weir.PerDay(1_000_000_000).MustCompile()
 			openUp(b, taker, store, weir.ErrNotApplied)
-			var work sync.WaitGroup
-			b.ReportAllocs()
-			b.ResetTimer()
-			began := cpu()
-			for c := range callers {
-				work.Go(func() {
-					for i := range b.N / callers {
-						a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("k", c, i%16), Limit: limit, Cost: 1})
-						taker.Take(context.Background(), []*weir.Act{a})
-					}
-				})
-			}
-			work.Wait()
-			b.ReportMetric(float64((cpu()-began).Nanoseconds())/float64(b.N), "cpu-ns/op")
+			benchmark(b, taker, callers, func(c int) func(int) *weir.Act {
+				return func(i int) *weir.Act {
+					return storetest.NewAct(weir.Charge{Key: fmt.Sprint("k", c, i%16), Limit: limit, Cost: 1})
+				}
+			})
 		})
 	}
 }
