@@ -44,7 +44,7 @@ tidy() {
 inside() { (cd "$1" && shift && "$@"); }
 
 modules='./... ./server/... ./trace/... ./weirgrpc/... ./weirprom/...' # those that go.work joins
-alone='examples server/bench deploy/check server/tools/h2spec server/tools/grpcurl server/tools/sigv4 server/tools/sdks tools/release'
+alone='examples server/bench deploy/check server/tools/h2spec server/tools/grpcurl server/tools/sigv4 server/tools/sdks tools/release tools/promises'
 tools=$(mktemp -d)
 trap 'rm -rf "$tools"' EXIT
 
