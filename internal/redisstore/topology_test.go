@@ -35,7 +35,7 @@ func TestSlotsMove(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.StartCluster(t, 3)
 	client := dialCluster(t, cluster)
-	store := open(t, client, redisstore.Options{Timeout: 5 * time.Second})
+	store := open(t, client, redisstore.Options{Timeout: time.Minute})
 	limit := fixedOf(1_000_000)
 	single := weir.Charge{Key: "single", HashTag: "moving", Limit: limit, Cost: 1}
 	two := []weir.Charge{{Key: "one", HashTag: "moving", Limit: limit, Cost: 1}, {Key: "two", HashTag: "moving", Limit: limit, Cost: 1}}
@@ -66,7 +66,7 @@ func TestSlotsMove(t *testing.T) {
 		})
 	}
 	from := cluster.Owner(slot)
-	for i := range 10 {
+	for i := 0; i < 10 || singles.Load() < 100; i++ {
 		to := cluster.Masters[i%3]
 		if to == from {
 			continue
@@ -79,7 +79,7 @@ func TestSlotsMove(t *testing.T) {
 	}
 	stopped.Store(1)
 	callers.Wait()
-	if got := spent(t, store, "single", limit, "moving"); got != singles.Load() || got < 100 {
+	if got := spent(t, store, "single", limit, "moving"); got != singles.Load() {
 		t.Errorf("charged %d, granted %d", got, singles.Load())
 	}
 	if got := spent(t, store, "one", limit, "moving"); got != pairs.Load() {

@@ -29,6 +29,7 @@ func lifetimes(client *redis.Client, prefix string, stores ...*redisstore.Store)
 	for i := range 600 {
 		limit := storetest.RandomLimit(rng, weir.Algorithm(i%len(algo.Steps)))
 		a := storetest.NewAct(weir.Charge{Key: fmt.Sprint(i), Limit: limit, Cost: 1 + rng.Int64N(limit.Capacity()+2)})
+		began := time.Now()
 		for n, store := range stores {
 			if limit.Algorithm == weir.Concurrency {
 				a.ID, a.Scope.Owner, a.Charges[0].Cost = fmt.Sprint("holder ", n), a.Charges[0].Key, 1
@@ -42,13 +43,15 @@ func lifetimes(client *redis.Client, prefix string, stores ...*redisstore.Store)
 		if err != nil {
 			return err
 		}
-		if len(stores) == 1 && a.Allowed() != (len(keys) == 1) && !limit.ChargeRefused {
+		// On a busy machine, a key may be forgotten in time before it is looked for.
+		gone := len(keys) == 0 && time.Since(began) >= reset
+		if len(stores) == 1 && a.Allowed() != (len(keys) == 1) && !limit.ChargeRefused && !gone {
 			return fmt.Errorf("%v: %d keys after %+v", limit, len(keys), a.Decisions[0])
 		}
 		for _, key := range keys {
 			left := client.PTTL(ctx, key).Val()
 			most := 2*time.Duration(limit.Rule().Drain)*time.Microsecond + 5*time.Second
-			if len(stores) == 1 && left < reset || left > most {
+			if len(stores) == 1 && left+time.Since(began) < reset || left > most {
 				return fmt.Errorf("%v: key lives %v, reset after %v, at most %v", limit, left, reset, most)
 			}
 		}
@@ -68,6 +71,7 @@ func recordLifetimes(client *redis.Client, store *redisstore.Store) error {
 			charge := weir.Charge{Key: fmt.Sprint("key ", i), Limit: limit, Cost: 1}
 			longest := acts.IDLife
 			for _, kind := range []weir.Kind{acts.KindTake, acts.KindRenew, acts.KindRelease} {
+				began := time.Now()
 				a := storetest.NewAct(charge)
 				a.Kind, a.ID, a.Scope.Owner = kind, fmt.Sprint("id ", i, " of ", id), a.Charges[0].Key
 				switch kind {
@@ -80,13 +84,13 @@ func recordLifetimes(client *redis.Client, store *redisstore.Store) error {
 					return a.Err
 				}
 				longest = max(longest, a.Hold)
-				if err := lives(client, store.RecordOf(a), longest); err != nil {
+				if err := lives(client, store.RecordOf(a), longest, began); err != nil {
 					return fmt.Errorf("%v, %v held for %v: %w", limit, kind, a.Hold, err)
 				}
 				if limit.Algorithm != weir.Concurrency || kind == acts.KindRelease {
 					continue
 				}
-				if err := lives(client, store.KeyOf(&charge), a.Decisions[0].ResetAfter); err != nil {
+				if err := lives(client, store.KeyOf(&charge), a.Decisions[0].ResetAfter, began); err != nil {
 					return fmt.Errorf("%v, %v held for %v: %w", limit, kind, a.Hold, err)
 				}
 			}
@@ -95,9 +99,10 @@ func recordLifetimes(client *redis.Client, store *redisstore.Store) error {
 	return nil
 }
 
-// lives demands that a key lives as long as it matters and little longer.
-func lives(client *redis.Client, key string, matters time.Duration) error {
-	if left := client.PTTL(context.Background(), key).Val(); left < matters-2*time.Second || left > matters+5*time.Second {
+// lives demands that a key lives as long as it matters from an act on, which began at an instant, and
+// little longer.
+func lives(client *redis.Client, key string, matters time.Duration, began time.Time) error {
+	if left := client.PTTL(context.Background(), key).Val(); left+time.Since(began) < matters-2*time.Second || left > matters+5*time.Second {
 		return fmt.Errorf("%s lives %v, matters for %v", key, left, matters)
 	}
 	return nil
@@ -190,11 +195,11 @@ func TestPageOfLives(t *testing.T) {
 			t.Errorf("the page does not say %q", c.says)
 		}
 		charge := weir.Charge{Key: c.says, Limit: c.limit.MustCompile(), Cost: 1}
-		a := storetest.NewAct(charge)
+		a, began := storetest.NewAct(charge), time.Now()
 		if store.Take(t.Context(), []*weir.Act{a}); a.Err != nil {
 			t.Fatal(a.Err)
 		}
-		if err := lives(client, store.KeyOf(&charge), c.life); err != nil {
+		if err := lives(client, store.KeyOf(&charge), c.life, began); err != nil {
 			t.Errorf("%s: %v", c.says, err)
 		}
 	}

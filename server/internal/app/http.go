@@ -21,10 +21,12 @@ import (
 	"github.com/weirlimit/weir/server/internal/rls"
 )
 
-// The bounds of one HTTP connection: calls are small and answered at once.
+// The bounds of one HTTP connection: calls are small and answered at once. A client may connect
+// and be held up before it sends: where room is needed, connections without a call are closed
+// first, whatever time they have left.
 const (
-	readHeaderTimeout = 2 * time.Second
-	readTimeout       = 5 * time.Second
+	readHeaderTimeout = 10 * time.Second
+	readTimeout       = 10 * time.Second
 	writeTimeout      = 5 * time.Second
 	idleTimeout       = 60 * time.Second
 	maxHeaderBytes    = 16 << 10

@@ -293,3 +293,25 @@ func wantRPC(t *testing.T, app *App, authorization string, want codes.Code) {
 		t.Errorf("health: %v", err)
 	}
 }
+
+// TestHeldUpClient: a client that is held up for seconds between its connection and its request is
+// answered, and does not find the connection closed.
+func TestHeldUpClient(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits for seconds")
+	}
+	conn, err := net.Dial("tcp", start(t, Options{}).Addrs()[0].Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	time.Sleep(3 * time.Second)
+	if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(conn)
+	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 200 OK\r\n") {
+		t.Errorf("%q, %v: want 200", answer, err)
+	}
+}

@@ -62,7 +62,8 @@ func TestFaults(t *testing.T) {
 
 func (f *fault) run(t *testing.T) {
 	t.Parallel()
-	w, control := newWorld(t, f.makeup), startControl()
+	w := newWorld(t, f.makeup)
+	control := startControl(func() { _ = w.admin.Ping(context.Background()).Err() })
 	verdicts := w.run(rounds(), f.strike)
 	machine := control.end()
 	if w.server.Torn() {

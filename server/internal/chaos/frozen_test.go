@@ -38,7 +38,7 @@ func TestFrozenServer(t *testing.T) {
 		rounds = 30
 	}
 	i := serve(t, testserver.StartRedis(t).URL(), "--timeout", "1s", "--store-timeout", "250ms")
-	c, thaw := startControl(), i.freeze()
+	c, thaw := startControl(nil), i.freeze()
 	calls, undecided, left := 0, int64(0), error(nil)
 	r := row{fault: "a server frozen for 90 ms, at random, HTTP", promise: "of each algorithm's limit neither more nor less; no outage"}
 	for round := range rounds {

@@ -129,36 +129,46 @@ func brief(text string) string {
 	return line
 }
 
-// A control is how late this machine wakes a goroutine that does nothing else: what
-// explains outages and errors that Weir does not.
+// A control is how late this machine wakes a goroutine that does nothing else, and runs a server
+// that answers one: what explains outages and errors that Weir does not.
 type control struct {
 	stop    chan struct{}
-	stopped chan struct{}
+	running sync.WaitGroup
+	mu      sync.Mutex
 	late    time.Duration // the worst delay
 }
 
-func startControl() *control {
-	c := &control{stop: make(chan struct{}), stopped: make(chan struct{})}
-	go func() {
-		defer close(c.stopped)
-		const nap = time.Millisecond
-		for {
-			select {
-			case <-c.stop:
-				return
-			default:
-			}
-			slept := time.Now()
-			time.Sleep(nap)
-			c.late = max(c.late, time.Since(slept)-nap)
-		}
-	}()
+// startControl measures until end. Answers, if it is not nil, asks a server past all faults.
+func startControl(answers func()) *control {
+	c := &control{stop: make(chan struct{})}
+	const nap = time.Millisecond
+	c.running.Go(func() { c.measure(nap, func() {}) })
+	if answers != nil {
+		c.running.Go(func() { c.measure(nap, answers) })
+	}
 	return c
+}
+
+// measure notes how long a nap and what follows take beyond the nap, again and again.
+func (c *control) measure(nap time.Duration, then func()) {
+	for {
+		select {
+		case <-c.stop:
+			return
+		default:
+		}
+		began := time.Now()
+		time.Sleep(nap)
+		then()
+		c.mu.Lock()
+		c.late = max(c.late, time.Since(began)-nap)
+		c.mu.Unlock()
+	}
 }
 
 // end returns the worst delay that there was.
 func (c *control) end() time.Duration {
 	close(c.stop)
-	<-c.stopped
+	c.running.Wait()
 	return c.late
 }
