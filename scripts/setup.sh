@@ -10,17 +10,27 @@ say() { echo "setup: $*"; }
 # Daemons may be in a folder that is not in a user's PATH.
 have() { PATH="$PATH:/usr/sbin:/usr/local/sbin" command -v "$1" >/dev/null 2>&1; }
 
-missing=()
-have redis-server && have redis-cli || missing+=(redis-server)
-have nginx || missing+=(nginx)
-have haproxy || missing+=(haproxy)
-have caddy || missing+=(caddy)
-have curl || missing+=(curl)
-have h2load && have nghttp || missing+=(nghttp2)
-have "${CC:-gcc}" || have clang || missing+=(gcc)
-have chromium || missing+=(chromium)
-have node && have npm || missing+=(node)
-python3 -c 'import grpc' 2>/dev/null || /usr/bin/python3 -c 'import grpc' 2>/dev/null || missing+=(grpcio)
+# look lists in missing what is not there.
+look() {
+  missing=()
+  have redis-server && have redis-cli || missing+=(redis-server)
+  have nginx || missing+=(nginx)
+  have haproxy || missing+=(haproxy)
+  have caddy || missing+=(caddy)
+  have curl || missing+=(curl)
+  have h2load && have nghttp || missing+=(nghttp2)
+  have "${CC:-gcc}" || have clang || missing+=(gcc)
+  have chromium || missing+=(chromium)
+  have node && have npm || missing+=(node)
+  python3 -c 'import grpc' 2>/dev/null || /usr/bin/python3 -c 'import grpc' 2>/dev/null || missing+=(grpcio)
+}
+look
+
+# skipped says in one line what is still missing, and what is not tested for it.
+skipped() {
+  look
+  [ ${#missing[@]} -eq 0 ] || say "MISSING: ${missing[*]}: tests that need them are skipped, or fail if WEIR_REQUIRE names them"
+}
 
 # Tests call with packages for node, which belong to them alone.
 node_packages() {
@@ -67,6 +77,7 @@ by_hand() {
   say "cannot install ${missing[*]}: $1"
   say "install by hand: ${missing[*]} (any redis-server from 6.2, any nginx with the auth_request module)"
   envoy
+  skipped
   exit 0
 }
 
@@ -77,6 +88,24 @@ as_root() {
     # Nobody may be there to type a password.
     sudo -n "$@"
   fi
+}
+
+# apt waits for others that use apt, such as the upgrades of a machine that has just started: for
+# ten minutes, unless APT_PATIENCE has another number of seconds.
+apt() {
+  local end=$((SECONDS + ${APT_PATIENCE:-600})) log status waits=
+  log=$(mktemp)
+  while :; do
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o "DPkg::Lock::Timeout=${APT_PATIENCE:-600}" "$@" 2>"$log"
+    status=$?
+    cat "$log" >&2
+    [ $status -ne 0 ] && [ $SECONDS -lt $end ] && grep -qi 'lock' "$log" || break
+    [ -n "$waits" ] || say 'another apt is running: waiting for it'
+    waits=1
+    sleep "${APT_PAUSE:-5}"
+  done
+  rm -f "$log"
+  return $status
 }
 
 # The tests start servers of their own; a service that came with the package just
@@ -103,8 +132,8 @@ with_apt() {
     esac
   done
   say "installing ${packages[*]} with apt-get"
-  as_root apt-get update -q || say 'apt-get update failed; trying with the lists that are there'
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${packages[@]}" ||
+  apt update || say 'apt-get update failed; trying with the lists that are there'
+  apt install -y --no-install-recommends "${packages[@]}" ||
     by_hand 'apt-get failed'
   for program in "${missing[@]}"; do
     case $program in
@@ -144,3 +173,4 @@ else
 fi
 node_packages
 envoy
+skipped
