@@ -64,7 +64,7 @@ func newBench(t testing.TB, l Limiter) *bench {
 	return b
 }
 
-func (b *bench) open(count, burst int, period time.Duration) Door {
+func (b *bench) open(count, burst int, period time.Duration) Target {
 	s := Setting{Count: count, Burst: burst, Period: period}
 	if b.redis != nil {
 		s.Redis = b.redis.Addr()
@@ -73,7 +73,7 @@ func (b *bench) open(count, burst int, period time.Duration) Door {
 }
 
 // takeAll takes single units until one is refused or fails.
-func takeAll(d Door, key string, most int) (n int, err error) {
+func takeAll(d Target, key string, most int) (n int, err error) {
 	for range most {
 		a := d.Take(key, 1, "")
 		if a.Err != nil || !a.Granted {
@@ -133,7 +133,7 @@ func exact(t testing.TB, l Limiter) Finding {
 }
 
 // schedule makes calls of a key at random times for about six seconds.
-func schedule(d Door, key string, seed uint64, period time.Duration, single bool) (made []call, errs int) {
+func schedule(d Target, key string, seed uint64, period time.Duration, single bool) (made []call, errs int) {
 	r := rand.New(rand.NewPCG(seed, 42))
 	for end := now() + int64(6*time.Second); now() < end; {
 		cost := 1
@@ -254,16 +254,16 @@ func shared(t testing.TB, l Limiter) Finding {
 	}
 	const limit, callers = 200, 16
 	b := newBench(t, l)
-	var doors []Door
+	var targets []Target
 	for range 3 {
-		doors = append(doors, b.open(limit, limit, day))
+		targets = append(targets, b.open(limit, limit, day))
 	}
 	var granted, errs atomic.Int64
 	var all sync.WaitGroup
 	for caller := range callers {
 		all.Go(func() {
 			for i := range 40 {
-				switch a := doors[(caller+i)%len(doors)].Take("key", 1, ""); {
+				switch a := targets[(caller+i)%len(targets)].Take("key", 1, ""); {
 				case a.Err != nil:
 					errs.Add(1)
 				case a.Granted:
@@ -325,7 +325,7 @@ func lostAnswer(t testing.TB, l Limiter) Finding {
 }
 
 // repeat makes a call until it has an answer, and counts what it was charged.
-func repeat(d Door, lost func() bool) Finding {
+func repeat(d Target, lost func() bool) Finding {
 	a := d.Take("key", 1, "call 1")
 	tries := 1
 	for ; a.Err != nil && tries < 4; tries++ {
@@ -399,7 +399,7 @@ func forward(to, from net.Conn, pass func([]byte) bool) {
 
 // underLoad has four callers take single units until the function returns. It returns how many
 // were granted, the longest call, and the calls that ended with an error.
-func underLoad(d Door, during func()) (granted, errs int64, longest time.Duration) {
+func underLoad(d Target, during func()) (granted, errs int64, longest time.Duration) {
 	var stop atomic.Bool
 	var mu sync.Mutex
 	var all sync.WaitGroup

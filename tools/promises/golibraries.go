@@ -34,7 +34,7 @@ func theirClient(t testing.TB, s Setting) *redis.Client {
 
 var background = context.Background()
 
-func redisRate(t testing.TB, s Setting, _ func(string) string) Door {
+func redisRate(t testing.TB, s Setting, _ func(string) string) Target {
 	l := redis_rate.NewLimiter(theirClient(t, s))
 	return &library{change: func(n Setting) { s = n }, take: func(key string, cost int, _ string) Answer {
 		r, err := l.AllowN(background, key, redis_rate.Limit{Rate: s.Count, Burst: s.Burst, Period: s.Period}, cost)
@@ -45,7 +45,7 @@ func redisRate(t testing.TB, s Setting, _ func(string) string) Door {
 	}}
 }
 
-func throttledRedis(t testing.TB, s Setting, _ func(string) string) Door {
+func throttledRedis(t testing.TB, s Setting, _ func(string) string) Target {
 	store, err := throttledredis.NewCtx(theirClient(t, s), "throttled:")
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func throttledRedis(t testing.TB, s Setting, _ func(string) string) Door {
 	}}
 }
 
-func ululeLimiter(t testing.TB, s Setting, _ func(string) string) Door {
+func ululeLimiter(t testing.TB, s Setting, _ func(string) string) Target {
 	store, err := ululeredis.NewStore(theirClient(t, s))
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func ululeLimiter(t testing.TB, s Setting, _ func(string) string) Door {
 	}}
 }
 
-func goLimiter(t testing.TB, s Setting, _ func(string) string) Door {
+func goLimiter(t testing.TB, s Setting, _ func(string) string) Target {
 	store, err := memorystore.New(&memorystore.Config{Tokens: uint64(s.Count), Interval: s.Period})
 	if err != nil {
 		t.Fatal(err)

@@ -60,7 +60,7 @@ func Peers(folder string) (found []Limiter, missing []string) {
 		found = append(found, l)
 	}
 	python, node := filepath.Join(folder, "python/bin/python"), filepath.Join(folder, "node")
-	limits := func(kind string) func(testing.TB, Setting, func(string) string) Door {
+	limits := func(kind string) func(testing.TB, Setting, func(string) string) Target {
 		return child(func(s Setting) *exec.Cmd {
 			return exec.Command(python, "testdata/child.py", kind, s.Redis, strconv.Itoa(s.Count), strconv.Itoa(int(s.Period/time.Second)))
 		})
@@ -87,8 +87,8 @@ type process struct {
 	last    atomic.Int64
 }
 
-func child(command func(Setting) *exec.Cmd) func(testing.TB, Setting, func(string) string) Door {
-	return func(t testing.TB, s Setting, _ func(string) string) Door {
+func child(command func(Setting) *exec.Cmd) func(testing.TB, Setting, func(string) string) Target {
+	return func(t testing.TB, s Setting, _ func(string) string) Target {
 		cmd := command(s)
 		testserver.DieWithParent(cmd)
 		in, err := cmd.StdinPipe()
@@ -157,8 +157,8 @@ func listening(t testing.TB, address string) {
 	})
 }
 
-func envoyproxy(program string) func(testing.TB, Setting, func(string) string) Door {
-	return func(t testing.TB, s Setting, redirect func(string) string) Door {
+func envoyproxy(program string) func(testing.TB, Setting, func(string) string) Target {
+	return func(t testing.TB, s Setting, redirect func(string) string) Target {
 		root := t.TempDir()
 		rules := func(s Setting) {
 			unit := map[time.Duration]string{time.Second: "second", time.Minute: "minute", time.Hour: "hour", day: "day"}[s.Period]
@@ -203,8 +203,8 @@ func envoyproxy(program string) func(testing.TB, Setting, func(string) string) D
 	}
 }
 
-func gubernator(program string) func(testing.TB, Setting, func(string) string) Door {
-	return func(t testing.TB, s Setting, redirect func(string) string) Door {
+func gubernator(program string) func(testing.TB, Setting, func(string) string) Target {
+	return func(t testing.TB, s Setting, redirect func(string) string) Target {
 		address, grpc := testserver.FreeAddr(t), testserver.FreeAddr(t)
 		cmd := exec.Command(program)
 		cmd.Env = append(os.Environ(), "GUBER_GRPC_ADDRESS="+grpc, "GUBER_HTTP_ADDRESS="+address, "GUBER_ADVERTISE_ADDRESS="+grpc, "GUBER_PEER_DISCOVERY_TYPE=none", "GUBER_MEMBERLIST_ADVERTISE_ADDRESS="+testserver.FreeAddr(t))
@@ -238,8 +238,8 @@ func gubernator(program string) func(testing.TB, Setting, func(string) string) D
 	}
 }
 
-func throttlecrab(program string) func(testing.TB, Setting, func(string) string) Door {
-	return func(t testing.TB, s Setting, redirect func(string) string) Door {
+func throttlecrab(program string) func(testing.TB, Setting, func(string) string) Target {
+	return func(t testing.TB, s Setting, redirect func(string) string) Target {
 		address := testserver.FreeAddr(t)
 		host, port, _ := net.SplitHostPort(address)
 		testserver.Start(t, exec.Command(program, "--redis", "--redis-host", host, "--redis-port", port, "--log-level", "error"))

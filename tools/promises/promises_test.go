@@ -58,16 +58,16 @@ func TestTable(t *testing.T) {
 		t.Logf("not installed, not checked: %s", name)
 	}
 	var out strings.Builder
-	out.WriteString("| limiter |")
+	out.WriteString("| limiter | version |")
 	for _, c := range Checks {
 		fmt.Fprintf(&out, " %s |", c.Name)
 	}
-	out.WriteString("\n|---" + strings.Repeat("|---", len(Checks)) + "|\n")
+	out.WriteString("\n|---|---" + strings.Repeat("|---", len(Checks)) + "|\n")
 	for _, l := range append(ours(), others...) {
 		if !strings.Contains(l.Name, *only) {
 			continue
 		}
-		fmt.Fprintf(&out, "| %s %s |", l.Name, l.Version)
+		fmt.Fprintf(&out, "| %s | %s |", l.Name, l.Version)
 		for _, c := range Checks {
 			t.Run(l.Name+"/"+c.Name, func(t *testing.T) {
 				f := c.Run(t, l)
@@ -194,7 +194,7 @@ func TestChecksCatch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := c.check(t, Limiter{Name: "toy", Open: func(_ testing.TB, s Setting, _ func(string) string) Door {
+			f := c.check(t, Limiter{Name: "toy", Open: func(_ testing.TB, s Setting, _ func(string) string) Target {
 				broken := &toy{s: s, used: map[string]float64{}, at: map[string]time.Time{}, fault: c.fault}
 				return &library{take: broken.take, change: func(s Setting) {
 					broken.mu.Lock()

@@ -43,8 +43,8 @@ func limitOf(a weir.Algorithm, s Setting) weir.Limit {
 	return l
 }
 
-func weirLibrary(a weir.Algorithm) func(testing.TB, Setting, func(string) string) Door {
-	return func(t testing.TB, s Setting, _ func(string) string) Door {
+func weirLibrary(a weir.Algorithm) func(testing.TB, Setting, func(string) string) Target {
+	return func(t testing.TB, s Setting, _ func(string) string) Target {
 		var store weir.Taker = memstore.New(memstore.Options{})
 		if s.Redis != "" {
 			client := redis.NewClient(&redis.Options{Addr: s.Redis})
@@ -158,7 +158,7 @@ func writeRules(t testing.TB, file string, s Setting) {
 	}
 }
 
-func weirHTTP(t testing.TB, s Setting, redirect func(string) string) Door {
+func weirHTTP(t testing.TB, s Setting, redirect func(string) string) Target {
 	p, listeners, rules := serve(t, s)
 	url := "http://" + redirect(listeners["http"]) + "/v1/take"
 	ask := func(key string, cost int, id string) Answer {
@@ -235,7 +235,7 @@ func throttle(c *redis.Client, s Setting, key string, cost int, id string) Answe
 	return Answer{Granted: n[0] == 0, Retry: time.Duration(n[3]) * time.Second}
 }
 
-func weirRESP(t testing.TB, s Setting, redirect func(string) string) Door {
+func weirRESP(t testing.TB, s Setting, redirect func(string) string) Target {
 	_, listeners, _ := serve(t, s)
 	c := respClient(t, redirect(listeners["resp"]))
 	return &library{change: func(n Setting) { s = n }, take: func(key string, cost int, id string) Answer {

@@ -169,6 +169,7 @@ func check(cmd *cobra.Command, paths []string, overlayFile string, texts []strin
 			printHeld(out, d.Descriptors)
 			printCovered(out, d.Descriptors)
 			printWindows(out, d.Descriptors, time.Now())
+			printRefills(out, d.Descriptors)
 		}
 	}
 	for _, req := range requests {
@@ -246,6 +247,19 @@ func printWindows(w io.Writer, list []*config.Descriptor, now time.Time) {
 				l.Unit, l.Limit.Period/(24*time.Hour), next.Format("Monday, 2006-01-02")))
 		}
 		printWindows(w, d.Descriptors, now)
+	}
+}
+
+// printRefills prints a note for each token_bucket that is refilled in lumps, where the buckets of
+// other limiters are refilled steadily.
+func printRefills(w io.Writer, list []*config.Descriptor) {
+	for _, d := range list {
+		for i := range d.Limits {
+			if l := &d.Limits[i].Limit; !d.Limits[i].Unlimited && l.Algorithm == weir.TokenBucket && l.Count > 1 {
+				printNote(w, d, fmt.Sprintf("token_bucket adds %d units at once every %v; gcra with this burst adds one after the other, as the token buckets of x/time/rate and bucket4j do", l.Count, l.Period))
+			}
+		}
+		printRefills(w, d.Descriptors)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A Setting is the limit that a door applies to each key, and the store that it uses.
+// A Setting is the limit that a target applies to each key, and the store that it uses.
 type Setting struct {
 	// Count units are granted per Period in the long run, and Burst at once where the limiter
 	// has bursts.
@@ -29,10 +29,10 @@ type Answer struct {
 	Err error
 }
 
-// A Door is a limiter at work, used as its users use it. Its methods are safe for concurrent use,
+// A Target is a limiter at work, used as its users use it. Its methods are safe for concurrent use,
 // except Change.
-type Door interface {
-	// Take asks for units of a key. Doors without IDs ignore the id.
+type Target interface {
+	// Take asks for units of a key. Targets without IDs ignore the id.
 	Take(key string, cost int, id string) Answer
 	// Change changes the limit while the limiter runs, and reports false if that takes a new one.
 	Change(s Setting) bool
@@ -62,13 +62,13 @@ type Limiter struct {
 	WholeSeconds bool
 	// Redirect, if it is set, is applied to the address of a server's listener: a proxy may be in
 	// between. Only servers call it.
-	Open func(t testing.TB, s Setting, redirect func(address string) string) Door
+	Open func(t testing.TB, s Setting, redirect func(address string) string) Target
 }
 
 // direct is a redirect that changes nothing.
 func direct(address string) string { return address }
 
-// A library is a door of two functions.
+// A library is a target of two functions.
 type library struct {
 	take   func(key string, cost int, id string) Answer
 	change func(Setting) // nil: takes a new one
