@@ -35,8 +35,8 @@ skipped() {
 # Tests call with packages for node, which belong to them alone.
 node_packages() {
   local folder
-  for folder in internal/app/testdata/grpcjs tools/sdks; do
-    folder=$(dirname "$0")/../server/$folder
+  for folder in server/internal/app/testdata/grpcjs server/tools/sdks clients/node; do
+    folder=$(dirname "$0")/../$folder
     [ "$folder/node_modules" -nt "$folder/package-lock.json" ] || (cd "$folder" && npm ci --ignore-scripts --no-audit --no-fund && touch node_modules) ||
       say "cannot install packages for node: run npm ci in $folder"
   done

@@ -75,17 +75,19 @@ export class Weir {
     return this.#without(verb, charges, cost, options, reply)
   }
 
-  // #without decides a take without the server, by policy.
-  #without(verb, charges, cost = 1, options, why) {
-    if (verb !== 'WEIR.TAKE' || this.#outage === 'raise') throw why
+  // #without decides a take or a peek without the server, by policy.
+  #without(verb, charges, cost, options, why) {
+    const peek = verb === 'WEIR.PEEK'
+    if (!(peek || verb === 'WEIR.TAKE') || this.#outage === 'raise') throw why
     const now = performance.now()
     if (now - this.#loggedAt >= 60000) {
       this.#loggedAt = now
       this.#log(`no decision from ${this.#where}: ${why.message}; until it answers: outage ${this.#outage}`)
     }
-    if (this.#outage === 'local') return this.#local.take(charges, cost, options)
+    cost ??= peek ? 0 : 1
+    if (this.#outage === 'local') return this.#local.take(charges, cost, { ...options, peek })
     const granted = this.#outage === 'open'
-    return new Decision([+granted, 0, granted ? 0 : 1000, 0, granted ? options.upTo ?? cost : 0, 0, 0, `client_${this.#outage}`, 0, 0, 0])
+    return new Decision([+granted, 0, granted ? 0 : 1000, 0, granted && !peek ? options.upTo ?? cost : 0, 0, 0, `client_${this.#outage}`, 0, 0, 0])
   }
 
   async check() {

@@ -72,29 +72,29 @@ export class Local {
     return found
   }
 
-  // take decides all or none. A limit in a form that only the server reads is not enforced.
-  take(charges, cost, { id = '', keep = 0, upTo, holdMs } = {}) {
-    const now = this.#now(), after = []
-    let wait = 0, never = false, remaining = counter, reset = 0
-    let units = upTo ?? cost
+  // take decides all or none; a peek charges nothing. A limit in a form that only the server reads is not enforced.
+  take(charges, cost, { id = '', keep = 0, upTo, holdMs, peek = false } = {}) {
+    const now = this.#now()
     const plans = charges.map(([key, text, own]) => this.#plan(key, text, own, now)).filter(p => p !== null)
+    let units = upTo ?? cost
     if (upTo !== undefined) {
       for (const p of plans) units = Math.min(units, Math.floor(p.room - keep * this.#share + 1e-9))
       units = Math.max(units, 1)
     }
+    let wait = 0, never = false
     for (const p of plans) {
-      const n = p.size(p.own ?? units), missing = n + keep * this.#share - p.room
-      if (missing > 1e-9) {
-        wait = Math.max(wait, p.wait(missing))
-        never ||= n > p.burst
-      }
-      remaining = Math.min(remaining, Math.floor(p.room - n + 1e-9))
-      after.push(() => p.charge(n, id, holdMs))
-      reset = Math.max(reset, p.reset)
+      p.units = p.size(p.own ?? units)
+      const missing = p.units + keep * this.#share - p.room
+      if (p.units === 0 || missing <= 1e-9) continue
+      wait = Math.max(wait, p.wait(missing))
+      never ||= p.units > p.burst
     }
-    if (wait > 0) return new Decision([0, 0, never ? -1 : Math.ceil(wait), Math.ceil(reset), 0, 0, 0, 'client_local', 0, 0, 0])
-    for (const charge of after) charge()
-    return new Decision([1, Math.max(0, remaining), 0, Math.ceil(reset), units, 0, 0, 'client_local', 0, 0, 0])
+    if (wait > 0 || peek) for (const p of plans) p.units = 0
+    for (const p of plans) if (p.units > 0) p.charge(p.units, id, holdMs)
+    const remaining = Math.max(0, Math.floor(Math.min(counter, ...plans.map(p => p.room - p.units)) + 1e-9))
+    const reset = Math.ceil(Math.max(0, ...plans.map(p => p.reset(p.units))))
+    if (wait > 0) return new Decision([0, remaining, never ? -1 : Math.ceil(wait), reset, 0, 0, 0, 'client_local', 0, 0, 0])
+    return new Decision([1, remaining, 0, reset, peek ? 0 : units, 0, 0, 'client_local', 0, 0, 0])
   }
 
   // #plan returns the room of a limit, in units, and how to charge it.
@@ -105,8 +105,9 @@ export class Local {
     if (limit.counts) {
       let used = this.#used.get(name)
       if (used === undefined || used.end <= now) used = { units: 0, end: now + limit.ms }
+      const before = used.units
       return {
-        own, size: n => n / this.#share, burst: counter, room: counter - used.units, reset: used.end - now, wait: () => used.end - now,
+        own, size: n => n / this.#share, burst: counter, room: counter - before, reset: n => n + before > 0 ? used.end - now : 0, wait: () => used.end - now,
         charge: n => { used.units += n; this.#used.set(name, used) },
       }
     }
@@ -115,14 +116,14 @@ export class Local {
       const holders = this.#holders.get(name) ?? new Map()
       for (const [id, end] of holders) if (end <= now) holders.delete(id)
       return {
-        own, size: n => n, burst: Math.floor(count), room: Math.floor(count) - holders.size, reset: limit.ms, wait: () => second,
+        own, size: n => n, burst: Math.floor(count), room: Math.floor(count) - holders.size, reset: () => limit.ms, wait: () => second,
         charge: (_, id, holdMs) => { holders.set(id, now + (holdMs ?? limit.ms)); this.#holders.set(name, holders) },
       }
     }
     const each = limit.ms / count, burst = Math.max(1, limit.burst * this.#share)
     const due = Math.max(this.#due.get(name) ?? now, now)
     return {
-      own, size: n => n, burst, room: burst - (due - now) / each, reset: due - now, wait: missing => missing * each,
+      own, size: n => n, burst, room: burst - (due - now) / each, reset: n => due + n * each - now, wait: missing => missing * each,
       charge: n => { this.#due.set(name, due + n * each) },
     }
   }

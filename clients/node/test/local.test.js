@@ -74,6 +74,17 @@ test('a counter shows what all processes have used if each uses as much', () => 
   assert.equal(used(take('k', 'counter/60s')), 2)
 })
 
+test('a peek says whether units fit, and charges nothing', () => {
+  const { take } = local()
+  for (let i = 0; i < 3; i++) assert.deepEqual([take('k', '8/h', 4, { peek: true }).allowed, take('k', '8/h', 4, { peek: true }).granted], [true, 0])
+  assert.equal(take('k', '8/h', 3).remaining, 1)
+  const d = take('k', '8/h', 2, { peek: true })
+  assert.deepEqual([d.allowed, d.remaining, d.retryAfterMs], [false, 1, 900000])
+  assert.equal(take('k', '8/h', 0, { peek: true }).remaining, 1)
+  const fresh = take('k', 'counter/60s', 0, { peek: true })
+  assert.deepEqual([fresh.remaining, fresh.resetAfterMs], [4294967295, 0])
+})
+
 test('slots are returned, renewed, and end by themselves', () => {
   const { take, advance, l } = local(), slot = id => take('db', '4/30s concurrency', 1, { id, holdMs: 1000 }).allowed
   assert.deepEqual(['a', 'b', 'c'].map(slot), [true, true, false])
