@@ -21,6 +21,7 @@ const (
 	codeResourceExhausted = 8
 	codeUnimplemented     = 12
 	codeInternal          = 13
+	codeUnavailable       = 14
 )
 
 // A Call is one unary call. It belongs to its handler until that returns; only its

@@ -55,7 +55,9 @@ type conn struct {
 	blockHeld  int64 // bytes of held for a header block that goes on in further frames
 	blockBegan time.Duration
 	budget     Hold
-	opened     int64 // streams whose handler runs
+	opened     int64                // streams whose handler runs
+	receipts   map[[8]byte]*receipt // that streams wait for
+	asked      uint64               // how many receipts there were
 
 	sendWindow   int64     // how much the client wants to get
 	streamWindow int64     // the same of a new stream

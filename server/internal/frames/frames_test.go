@@ -45,6 +45,7 @@ const (
 	chat  = "/test.Stream/Chat"  // answers each message with itself, and fails with the code 9 after the message "fail"
 	once  = "/test.Stream/Once"  // answers one message, and waits until its context ends
 	deaf  = "/test.Stream/Deaf"  // receives nothing, and waits until its context ends
+	acks  = "/test.Stream/Acks"  // answers each message twice, again once the client has read it, and parts after "part"
 	sink  = "/test.Stream/Sink"  // receives all messages
 	burst = "/test.Stream/Burst" // sends a hundred messages of 60 KB
 	fall  = "/test.Stream/Fall"  // panics after a message
@@ -113,6 +114,27 @@ func streams() map[string]frames.StreamHandler {
 			s.Fail(map[error]uint32{context.Canceled: 1, context.DeadlineExceeded: 4}[s.Context().Err()], "ended")
 		},
 		deaf: func(s *frames.Stream) { <-s.Context().Done() },
+		acks: func(s *frames.Stream) {
+			for {
+				m, err := s.Recv()
+				if failed := new(frames.Failure); errors.As(err, &failed) {
+					s.Fail(failed.Code, failed.Text)
+				}
+				if err != nil || s.Send(m) != nil {
+					return
+				}
+				if bytes.HasSuffix(m, []byte("part")) {
+					go s.Part()
+					continue
+				}
+				s.Acknowledged() // the next one replaces it
+				select {
+				case <-s.Acknowledged():
+					_ = s.Send(m)
+				case <-s.Context().Done():
+				}
+			}
+		},
 		sink: func(s *frames.Stream) {
 			for err := error(nil); err == nil; _, err = s.Recv() {
 			}

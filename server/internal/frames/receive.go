@@ -337,6 +337,10 @@ func (c *conn) onPing(h head, data []byte) error {
 		if [8]byte(data) == farewell && c.phase == asking {
 			c.depart()
 		}
+		if p := c.receipts[[8]byte(data)]; p != nil {
+			delete(c.receipts, p.data)
+			close(p.read)
+		}
 		return c.charge(1)
 	}
 	c.out = appendFrame(c.out, head{len(data), http2.FramePing, http2.FlagPingAck, 0})

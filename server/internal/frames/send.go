@@ -196,6 +196,7 @@ func (c *conn) send(st *stream) {
 	}
 	if st.flow != nil {
 		st.flow.moved.Broadcast()
+		c.askReceipt(st.flow)
 	}
 	switch {
 	case st.unsent() > 0:

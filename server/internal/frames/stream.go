@@ -78,6 +78,9 @@ func (c *conn) enter(id uint32, bytes int64) *stream {
 func (c *conn) forget(st *stream, why error) {
 	delete(c.streams, st.id)
 	st.open = false
+	if st.flow != nil {
+		c.dropReceipt(st.flow)
+	}
 	c.active = c.server.now()
 	if st.call.ctx != nil {
 		st.call.ctx.end(why)

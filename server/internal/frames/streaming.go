@@ -7,6 +7,8 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 // A StreamHandler serves a call that has any number of messages each way. It runs on a goroutine
@@ -15,7 +17,7 @@ import (
 type StreamHandler func(*Stream)
 
 // A Stream is a call with any number of messages each way. One goroutine may receive messages
-// while another one sends.
+// while another one sends, and any may call Acknowledged and Part.
 type Stream struct {
 	*Call
 	st    *stream
@@ -23,11 +25,21 @@ type Stream struct {
 
 	// The fields below are guarded by the connection's mu.
 	receiving bool
-	expected  bool  // the memory of the message that the body begins with is reserved
-	used      int   // bytes of the body that the last message takes
-	inflated  int64 // what it takes besides them
-	lent      int64 // what pending takes
-	begun     bool  // the header was sent
+	expected  bool     // the memory of the message that the body begins with is reserved
+	used      int      // bytes of the body that the last message takes
+	inflated  int64    // what it takes besides them
+	lent      int64    // what pending takes
+	begun     bool     // the header was sent
+	parted    bool     // Recv does not wait
+	asked     *receipt // waits for what Send was given to be framed; nil: nothing does
+}
+
+// A receipt is a PING whose acknowledgement shows that the client has read all that was sent
+// before it.
+type receipt struct {
+	data [8]byte
+	sent bool
+	read chan struct{} // closed by the acknowledgement
 }
 
 const (
@@ -126,6 +138,8 @@ func (s *Stream) next() (message []byte, compressed bool, err error) {
 			return nil, false, errUnfinished
 		case st.ended:
 			return nil, false, io.EOF
+		case s.parted:
+			return nil, false, errParted
 		}
 		s.moved.Wait()
 	}
@@ -191,6 +205,60 @@ func (s *Stream) Send(message []byte) error {
 	c.kick()
 	return nil
 }
+
+// Acknowledged returns a channel that is closed once the client has read all messages that Send
+// was given before: it has acknowledged a PING that follows them. If the call ends first, the
+// channel stays open. A further call of Acknowledged replaces the last one.
+func (s *Stream) Acknowledged() <-chan struct{} {
+	c := s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked++
+	p := &receipt{read: make(chan struct{})}
+	binary.BigEndian.PutUint64(p.data[:], c.asked)
+	if s.ctx.Err() != nil || c.phase == closing {
+		return p.read
+	}
+	c.dropReceipt(s)
+	s.asked = p
+	c.askReceipt(s)
+	c.kick()
+	return p.read
+}
+
+// askReceipt sends the PING of a stream that has nothing left to be framed.
+func (c *conn) askReceipt(s *Stream) {
+	if s.asked == nil || s.asked.sent || s.st.unsent() > 0 {
+		return
+	}
+	s.asked.sent = true
+	if c.receipts == nil {
+		c.receipts = map[[8]byte]*receipt{}
+	}
+	c.receipts[s.asked.data] = s.asked
+	c.out = appendFrame(c.out, head{len(s.asked.data), http2.FramePing, 0, 0})
+	c.out = append(c.out, s.asked.data[:]...)
+}
+
+// dropReceipt drops the PING that a stream waits for.
+func (c *conn) dropReceipt(s *Stream) {
+	if s.asked != nil {
+		delete(c.receipts, s.asked.data)
+		s.asked = nil
+	}
+}
+
+// Part ends the wait of Recv for further messages, now and later: it returns those that have come,
+// and then a [*Failure] that says UNAVAILABLE. It is for streams that last until the server stops.
+// Any goroutine may call it until the handler has returned.
+func (s *Stream) Part() {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	s.parted = true
+	s.moved.Broadcast()
+}
+
+var errParted = &Failure{Code: codeUnavailable, Text: partingWords}
 
 // ended is why a call has ended.
 func ended(ctx context.Context) *Failure {

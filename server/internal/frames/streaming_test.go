@@ -277,6 +277,43 @@ func TestStreamWhileDraining(t *testing.T) {
 	}
 }
 
+// TestAcknowledged: a PING follows the last byte of the message, and only its acknowledgement counts.
+func TestAcknowledged(t *testing.T) {
+	t.Parallel()
+	w := serve(t, frames.Options{}).wire(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10})
+	w.check(all(w.head(1, acks), w.WriteData(1, false, message(100))))
+	w.data(1, 10)
+	w.quiet()
+	size := len(message(100))
+	w.check(w.WriteWindowUpdate(1, uint32(2*size)))
+	w.data(1, size-10)
+	ping := wanted[*http2.PingFrame](w)
+	for _, other := range [][8]byte{{}, [8]byte([]byte("farewell"))} {
+		w.check(w.WritePing(true, other))
+	}
+	w.quiet()
+	w.check(w.WritePing(true, ping.Data))
+	w.data(1, size)
+	// It counts once, and not for a call that is over.
+	w.check(all(w.WritePing(true, ping.Data), w.WriteData(1, false, message(1))))
+	w.data(1, len(message(1)))
+	ping = wanted[*http2.PingFrame](w)
+	w.check(all(w.WriteRSTStream(1, http2.ErrCodeCancel), w.WritePing(true, ping.Data)))
+	w.quiet()
+}
+
+// TestPart ends the handlers of streams whose clients have nothing to say.
+func TestPart(t *testing.T) {
+	t.Parallel()
+	s := begin(t, within(t, 20*time.Second), serve(t, frames.Options{}).dial(t, plaintext), acks)
+	s.send([]byte("a"))
+	s.wants([]byte("a"))
+	s.wants([]byte("a"))
+	s.send([]byte("part"))
+	s.wants([]byte("part"))
+	s.ends(codes.Unavailable, "the server stops")
+}
+
 // TestStreamsAreAdmitted like calls.
 func TestStreamsAreAdmitted(t *testing.T) {
 	t.Parallel()
