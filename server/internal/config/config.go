@@ -193,6 +193,8 @@ type RateLimit struct {
 	Sent    string
 	// Lease lets instances spend leased units from memory.
 	Lease bool
+	// RLQS lets Envoys lease units by their rate limit quota service.
+	RLQS bool
 	// MaxKeys is the number of keys that an instance tracks; 0: any number.
 	MaxKeys int
 }

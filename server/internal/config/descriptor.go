@@ -56,6 +56,7 @@ func (p *parser) descriptor(n *yaml.Node, above []string) []*Descriptor {
 	keys := append(slices.Clone(above), d.Key)
 	d.HashTag = p.hashTag(o, d, keys)
 	d.Descriptors = p.descriptors(o, keys)
+	p.leased(o, d, above)
 	p.leave(outer)
 	p.path = append(p.path[:len(above)], entryPath(d))
 	classes := p.sharing(o, d, above)

@@ -195,6 +195,11 @@ func (l *loader) merge(first, d *Domain) {
 		first.Calls = d.Calls
 	}
 	first.Descriptors = append(first.Descriptors, d.Descriptors...)
+	for _, problem := range quotaOrders(first.Descriptors) {
+		if !slices.Contains(l.problems, problem) {
+			l.problems = append(l.problems, problem)
+		}
+	}
 	first.Budgets = append(first.Budgets, d.Budgets...)
 	first.overlay = append(first.overlay, d.overlay...)
 }

@@ -69,6 +69,8 @@ func (k property) beside() string {
 		return "algorithm: gcra, unit: second, requests_per_unit: 1"
 	case k.name == "keep":
 		return "algorithm: gcra, unit: second, requests_per_unit: 1, burst: 1000000000"
+	case k.name == "quota":
+		return "algorithm: gcra, unit: second, requests_per_unit: 2"
 	case k.ours:
 		return "algorithm: " + k.algorithms[0] + ", unit: second, requests_per_unit: 1"
 	default:

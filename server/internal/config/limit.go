@@ -57,6 +57,9 @@ func (p *parser) limit(o object, beside *yaml.Node) RateLimit {
 	}
 	p.compile(o, &l)
 	p.keep(o, o, &l)
+	if l.Grouped {
+		p.quota(o, &l)
+	}
 	return l
 }
 

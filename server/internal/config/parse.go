@@ -297,6 +297,9 @@ func (p *parser) domain(root *yaml.Node) *Domain {
 	d.Calls = p.calls(o)
 	d.Budgets = p.declare(o, 0)
 	d.Descriptors = p.descriptors(o, nil)
+	for _, problem := range quotaOrders(d.Descriptors) {
+		p.note(problem)
+	}
 	p.leave(0)
 	p.joinTags()
 	d.overlay = p.refused

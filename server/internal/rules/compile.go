@@ -55,6 +55,7 @@ type domain struct {
 	budgets []*Rule
 	models  []config.Model
 	top     level
+	quotas  map[string][]string // the keys of rules that Envoys lease from, in order, by [config.QuotaKeys]
 }
 
 // Compile makes a set of domains that config has read. It returns an error only for
@@ -70,7 +71,7 @@ func Compile(domains []*config.Domain) (*Set, error) {
 			return nil, outside("domain", strconv.Quote(d.Name), "each domain once")
 		}
 		prefix := string(append(appendEscaped(nil, d.Name, ""), '/'))
-		c := compiler{set: s, domain: d.Name, prefix: prefix}
+		c := compiler{set: s, domain: d.Name, prefix: prefix, quotas: map[string][]string{}}
 		budgets, err := c.budgets(d.Budgets, nil)
 		if err != nil {
 			return nil, err
@@ -83,7 +84,7 @@ func Compile(domains []*config.Domain) (*Set, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.domains[d.Name] = &domain{prefix, in, budgets, d.Models, top}
+		s.domains[d.Name] = &domain{prefix, in, budgets, d.Models, top, c.quotas}
 		s.names = append(s.names, d.Name)
 	}
 	for _, r := range slices.Concat(s.rules, s.budgets) {
@@ -250,6 +251,7 @@ type compiler struct {
 	domain string
 	prefix string
 	levels []Level // of the descriptors above
+	quotas map[string][]string
 }
 
 // level compiles a list of descriptors below the entries above it.
@@ -295,6 +297,9 @@ func (c *compiler) node(d *config.Descriptor, above []Entry) (*node, error) {
 			return nil, err
 		}
 		n.rule = rule
+		if rule.RLQS {
+			c.noteQuota(entries)
+		}
 		c.set.rules = append(c.set.rules, rule)
 	}
 	if len(d.Descriptors) > 0 {
@@ -312,6 +317,7 @@ func (c *compiler) rule(d *config.Descriptor, entries []Entry) (*Rule, error) {
 	r := &Rule{
 		At: d.At, Domain: c.domain, Path: c.prefix + path, Entries: entries,
 		Grouped: d.Limits[0].Grouped, Unlimited: d.Limits[0].Unlimited, Unit: d.Limits[0].Unit,
+		RLQS:     d.Limits[0].RLQS,
 		Settings: d.Settings, Levels: slices.Clone(c.levels), hashTag: hashTagOf(d.HashTag, entries),
 	}
 	if len(d.Limits) == 1 {

@@ -96,6 +96,8 @@ type Rule struct {
 	Trial *Rule
 	// Unlimited rules grant everything without asking the store.
 	Unlimited bool
+	// RLQS rules have limits whose units Envoys may lease, see [Set.Quota].
+	RLQS bool
 	// Levels have, for each of the Entries, the settings of its descriptor for metrics.
 	Levels []Level
 	// Overlay is the position of the overlay's line that changed the rule; zero if none
