@@ -114,6 +114,10 @@ chaos: setup ## break Redis, the network, the clock and Weir itself under load; 
 	cd server/internal/chaos && $(GO) test -count=1 -timeout 60m -parallel 6 -args -full
 	cd server/internal/e2e && $(GO) test -count=1 -timeout 5m -run '^TestHostileTogether$$' -args -full
 
+.PHONY: envoy
+envoy: setup ## three real Envoys divide one limit by the quota service for a minute each, while things fail; judges the part of it that is used
+	cd server/internal/e2e && $(GO) test -count=1 -timeout 30m -v -run '^TestQuotaRuns$$' -args -envoy
+
 .PHONY: soak
 soak: setup ## one fault after the other, in an order that SEED makes, for DURATION, over two servers that are watched
 	cd server/internal/chaos && $(GO) test -count=1 -timeout 0 -run '^TestSoak$$' -args -full -soak $(DURATION) -seed $(SEED)

@@ -61,7 +61,7 @@ var (
 	middleware = patterns{"clientip/...", "weirhttp/...", "weirgrpc/...", "internal/gate/..."}
 	program    = patterns{"server/..."}
 	frontends  = patterns{
-		"server/internal/rls/...", "server/internal/httpapi/...", "server/internal/resp/...",
+		"server/internal/rls/...", "server/internal/rlqs/...", "server/internal/httpapi/...", "server/internal/resp/...",
 		"server/internal/admin/...", "server/internal/dashboard/...",
 	}
 	rulesRoom = patterns{"server/internal/rules/..."}

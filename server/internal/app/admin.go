@@ -15,6 +15,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/dashboard"
 	"github.com/weirlimit/weir/server/internal/httpapi"
 	"github.com/weirlimit/weir/server/internal/resp"
+	"github.com/weirlimit/weir/server/internal/rlqs"
 )
 
 // newAdmin returns the listener of administrators, with the dashboard; nil if it is off.
@@ -49,7 +50,12 @@ func (a *App) newAdmin(api http.Handler) (*listener, error) {
 	if a.engine.peers != nil {
 		options.Announcer = a.engine.peers
 	}
+	var leases func() []rlqs.Lease
+	if a.quotas != nil {
+		leases = a.quotas.Leases
+	}
 	pages := dashboard.New(dashboard.Options{
+		Leases: leases,
 		Rules: options.Rules, Loaded: options.Loaded, Traffic: t.traffic, Overrides: options.Overrides.List, ThrottleKey: resp.Key, Unmatched: &t.unmatchedSeen,
 		Checks: a.health.checks, Store: a.describe, Callers: by, Secure: o.Admin.TLS != (TLS{}), Logger: o.Logger,
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/callers"
+	"github.com/weirlimit/weir/server/internal/rlqs"
 	"github.com/weirlimit/weir/server/internal/store"
 )
 
@@ -28,6 +29,7 @@ type App struct {
 	engine    *engine
 	health    *health
 	callers   *callers.File // nil without one
+	quotas    *rlqs.Service // nil: it is off
 	files     refresher     // of rules, callers and their secrets
 	budget    *admission.Budget
 
@@ -100,6 +102,7 @@ func (a *App) listeners() error {
 		return err
 	}
 	api, service := a.frontEnds(by)
+	a.quotas = a.newQuotas()
 	if a.options.Models.on() {
 		var proxy, mock *listener
 		proxy, mock, err = a.newModels()

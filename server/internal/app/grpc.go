@@ -21,7 +21,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/rls"
 )
 
-// newGRPC returns the listener of Envoy's rate limit service, of health checks and of
+// newGRPC returns the listener of Envoy's rate limit services, of health checks and of
 // reflection; nil if it is off. Health checks need no token. Another service answers instead of service if there is one.
 func (a *App) newGRPC(service *rls.Service, other *compared) (*listener, error) {
 	o, t := &a.options, a.telemetry
@@ -84,6 +84,9 @@ func (a *App) newGRPC(service *rls.Service, other *compared) (*listener, error) 
 		},
 		drain: func(ctx context.Context) error {
 			a.health.unwatch()
+			if a.quotas != nil {
+				a.quotas.Stop()
+			}
 			return server.Stop(ctx)
 		},
 		wrap: func(l net.Listener) net.Listener {

@@ -82,6 +82,8 @@ type Options struct {
 	Headers      ratelimitheader.Style
 	RLS          rls.Mode
 	RLSCompare   string // empty: answer with Weir's own decisions
+	RLQS         bool   // serve Envoy's rate limit quota service, too
+	RLQSBuckets  int
 	Oversized    string
 	Timeout      time.Duration
 

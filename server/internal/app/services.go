@@ -23,11 +23,13 @@ type names map[string]grpc.ServiceInfo
 // GetServiceInfo returns the services by name. Their methods come from their descriptions.
 func (n names) GetServiceInfo() map[string]grpc.ServiceInfo { return n }
 
-// serveServices serves grpc-go's services of health checks and of reflection. It returns the methods
+// serveServices serves Envoy's quota service, if it is on, and grpc-go's services of health checks
+// and of reflection. It returns the methods
 // that are not for everybody: probes have no token, and reflection costs more than a decision.
 func (a *App) serveServices(o *frames.Options) (guarded map[string]*method) {
 	guarded = map[string]*method{}
 	listed := names{rlsv3.RateLimitService_ServiceDesc.ServiceName: {}}
+	a.serveQuotas(o, listed, guarded)
 	about := reflection.ServerOptions{Services: listed}
 	for desc, service := range map[*grpc.ServiceDesc]any{
 		&healthv1.Health_ServiceDesc:                    &healthService{a.health.rpc, a.health},

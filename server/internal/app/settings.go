@@ -18,6 +18,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/httpapi"
 	"github.com/weirlimit/weir/server/internal/resp"
+	"github.com/weirlimit/weir/server/internal/rlqs"
 	"github.com/weirlimit/weir/server/internal/rls"
 	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/server/internal/traffic"
@@ -129,7 +130,7 @@ func (o *Options) Settings() []Setting {
 				"Refuse gRPC calls with a larger message.",
 				atLeast(minMessageBytes, strconv.Itoa(minMessageBytes)), atMost(maxMessageBytes)),
 			setting("grpc-max-watches", &l.GRPCMaxWatches, 256,
-				"Keep at most this many gRPC streams of health checks and reflection open, of all\n"+
+				"Keep at most this many gRPC streams of quotas, health checks and reflection open, of all\n"+
 					"connections.", positive),
 			setting("grpc-idle-timeout", &l.GRPCIdleTimeout, 5*time.Minute,
 				"Close a gRPC connection after this time without a call.", notNegative),
@@ -157,7 +158,7 @@ func (o *Options) Settings() []Setting {
 					"where errors let requests pass.",
 				oneOf(refuse, "error")).words(refuse, "error"),
 		),
-		group("Envoy's rate limit service",
+		group("Envoy's rate limit services",
 			toggle("rls-shadow", &o.RLS.Shadow, false,
 				"Let every request pass; the statuses stay as they are."),
 			toggle("rls-quota", &o.RLS.Quota, false,
@@ -170,6 +171,12 @@ func (o *Options) Settings() []Setting {
 				"Answer with what the envoyproxy/ratelimit at this host:port answers; decide too, and log\n"+
 					"where the decisions differ.",
 				or("", address("host:port of another rate limit service"))),
+			toggle("rlqs", &o.RLQS, false,
+				"Serve Envoy's rate limit quota service, too, for rules with quota: true."),
+			setting("rlqs-buckets", &o.RLQSBuckets, rlqs.DefaultBuckets,
+				"Serve at most this many buckets of an Envoy by the quota service; it is told to abandon\n"+
+					"further ones.",
+				within(1, maxInstance, fmt.Sprintf("1 … %d; 0 for the default", maxInstance))),
 		),
 		group("Store",
 			setting("store", &o.Store, "memory",

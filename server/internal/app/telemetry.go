@@ -187,6 +187,9 @@ func (t *telemetry) watch(a *App) {
 	if e.Remote != nil {
 		s.Remote = e.Remote.Stats
 	}
+	if a.quotas != nil {
+		s.RLQS = a.quotas.Stats
+	}
 	switch store := e.store.Taker.(type) {
 	case *memstore.Store:
 		s.Memory = store.Stats

@@ -27,7 +27,7 @@ import (
 )
 
 func newCheck() *cobra.Command {
-	var requests []string
+	var requests, buckets []string
 	var callersFile, overlayFile string
 	var options app.Options
 	cmd := &cobra.Command{
@@ -40,6 +40,9 @@ suggestion.
 With --explain it prints which rules apply to a request and why, which rules nearly
 apply, and how each limit answers for a key that was never used. A request is
 ` + requestSyntax + `
+
+With --explain-quota it does so for a bucket id of Envoy's rate limit quota service, whose
+entries have no order. The rule needs quota: true, and exactly the keys of the id.
 
 With --overlay it changes the rules as "weir serve --rules-overlay" does, and lists the
 lines that change no rule.
@@ -58,10 +61,11 @@ is invalid.`,
   weir check /etc/weir --callers /etc/weir-callers.yaml
   weir check --store redis://redis.internal:6379/0
   weir check rules.yaml --explain 'shop user=alice,path=/login'
-  weir check rules.yaml --explain 'shop user=alice; path=/login' --explain 'shop user=a\,b'`,
+  weir check rules.yaml --explain 'shop user=alice; path=/login' --explain 'shop user=a\,b'
+  weir check rules.yaml --explain-quota 'shop path=/login,user=alice'`,
 		ValidArgsFunction: completeFiles("yaml", "yml"),
 		RunE: func(cmd *cobra.Command, paths []string) error {
-			if len(paths) == 0 && (callersFile == "" && !cmd.Flags().Changed("store") || len(requests) > 0) {
+			if len(paths) == 0 && (callersFile == "" && !cmd.Flags().Changed("store") || len(requests)+len(buckets) > 0) {
 				return errors.New("check needs the path of a rules file or folder; see 'weir check --help'")
 			}
 			if cmd.Flags().Changed("store") {
@@ -77,10 +81,11 @@ is invalid.`,
 			if len(paths) == 0 {
 				return nil
 			}
-			return check(cmd, paths, overlayFile, requests)
+			return check(cmd, paths, overlayFile, requests, buckets)
 		},
 	}
 	cmd.Flags().StringArrayVar(&requests, "explain", nil, "explain a request, such as 'shop user=alice,path=/login'; may be repeated")
+	cmd.Flags().StringArrayVar(&buckets, "explain-quota", nil, "explain a bucket id of Envoy's quota service, such as 'shop path=/login,user=alice'; may be repeated")
 	cmd.Flags().StringVar(&callersFile, "callers", "", "check a `file` of callers")
 	cmd.Flags().StringVar(&overlayFile, "overlay", "", "change the rules by an overlay `file`, as serve --rules-overlay does")
 	for _, s := range options.StoreSettings() {
@@ -131,14 +136,21 @@ func checkCallers(cmd *cobra.Command, file string) error {
 	return err
 }
 
-func check(cmd *cobra.Command, paths []string, overlayFile string, texts []string) error {
-	requests := make([]*rules.Request, len(texts))
+func check(cmd *cobra.Command, paths []string, overlayFile string, texts, buckets []string) error {
+	requests := make([]*rules.Request, len(texts), len(texts)+len(buckets))
 	for i, text := range texts {
 		req, err := parseRequest(text)
 		if err != nil {
 			return err
 		}
 		requests[i] = req
+	}
+	for _, text := range buckets {
+		domain, entries, err := parseKey([]string{text})
+		if err != nil {
+			return err
+		}
+		requests = append(requests, &rules.Request{Domain: domain, Descriptors: [][]rules.Entry{entries}})
 	}
 	source := config.Source{Paths: paths}
 	if overlayFile != "" {
@@ -172,9 +184,13 @@ func check(cmd *cobra.Command, paths []string, overlayFile string, texts []strin
 			printRefills(out, d.Descriptors)
 		}
 	}
-	for _, req := range requests {
+	for i, req := range requests {
 		fmt.Fprintln(out)
-		if err := explain(cmd.Context(), out, set, req); err != nil {
+		tell := explain
+		if i >= len(texts) {
+			tell = explainBucket
+		}
+		if err := tell(cmd.Context(), out, set, req); err != nil {
 			return err
 		}
 	}

@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,6 +42,29 @@ func explain(ctx context.Context, w io.Writer, set *rules.Set, req *rules.Reques
 	p.answer()
 	_, err = io.WriteString(w, p.text.String())
 	return err
+}
+
+// explainBucket prints which rule Envoys lease units of for a bucket id. Its entries have no order.
+func explainBucket(ctx context.Context, w io.Writer, set *rules.Set, req *rules.Request) error {
+	id := slices.Clone(req.Descriptors[0])
+	slices.SortFunc(id, func(a, b rules.Entry) int { return cmp.Compare(a.Key, b.Key) })
+	texts := make([]string, len(id))
+	for i, e := range id {
+		texts[i] = entryText(e)
+	}
+	entries, rule := set.Quota(req.Domain, id)
+	fmt.Fprintf(w, "bucket id %s\n", strings.Join(texts, ","))
+	switch {
+	case rule == nil:
+		fmt.Fprint(w, "  no rule with quota: true has exactly these keys, or is chosen for these values\n"+
+			"answer: ALLOW_ALL, or DENY_ALL with --unmatched refuse\n")
+		return nil
+	case rule.Unlimited:
+		fmt.Fprintf(w, "  %s is unlimited\nanswer: ALLOW_ALL\n", rule.Path)
+		return nil
+	}
+	asked := rules.Request{Domain: req.Domain, Descriptors: [][]rules.Entry{entries}, Cost: 1}
+	return explain(ctx, w, set, &asked)
 }
 
 // An explainer prints an explanation.
@@ -194,6 +219,9 @@ func modesOf(r *rules.Rule) []string {
 	}
 	if r.ShareThreshold {
 		modes = append(modes, "share_threshold: all values that match share one budget")
+	}
+	if r.RLQS {
+		modes = append(modes, "quota: Envoys may lease units")
 	}
 	if len(r.Replaces) > 0 {
 		modes = append(modes, "replaces "+listed(r.Replaces))

@@ -17,6 +17,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/admin"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/httpapi"
+	"github.com/weirlimit/weir/server/internal/rlqs"
 	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/server/internal/store"
 	"github.com/weirlimit/weir/server/internal/traffic"
@@ -38,6 +39,8 @@ type Options struct {
 	// ThrottleKey returns the key that CL.THROTTLE charges for a key of a client. Nil:
 	// there is no such command.
 	ThrottleKey func(key string) string
+	// Leases returns what Envoys have leased. Nil: there is no quota service.
+	Leases func() []rlqs.Lease
 	// Checks returns the checks of /readyz.
 	Checks func(context.Context) []httpapi.Check
 	// Store returns details of the store; it may wait for the store until the context

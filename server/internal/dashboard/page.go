@@ -67,7 +67,7 @@ type limitShown struct {
 	Enforce                                                  string // percentage of keys; empty: all
 	Budget                                                   string // that it charges; empty: one of its own
 	Keep                                                     int64
-	Unlimited, Shadow, Quota, Lease, Trial                   bool
+	Unlimited, Shadow, Quota, Lease, RLQS, Trial             bool
 }
 
 // maxRules bounds the limits that a page lists.
@@ -91,7 +91,7 @@ func (d *Dashboard) rulesShown() *rulesShown {
 func limitsShown(r *rules.Rule) []limitShown {
 	rule := limitShown{
 		Domain: r.Domain, Rule: r.Path, At: r.At.String(),
-		Unlimited: r.Unlimited, Shadow: r.Shadow && !r.OnTrial, Quota: r.Quota, Trial: r.OnTrial, Enforce: r.Enforce(),
+		Unlimited: r.Unlimited, Shadow: r.Shadow && !r.OnTrial, Quota: r.Quota, RLQS: r.RLQS, Trial: r.OnTrial, Enforce: r.Enforce(),
 	}
 	all := []limitShown{rule}
 	if !r.Unlimited {

@@ -50,6 +50,9 @@ type state struct {
 	// Models is what callers use of language models, ModelsLeft how many are not shown.
 	Models     []traffic.ModelUse `json:"models"`
 	ModelsLeft int                `json:"models_left,omitempty"`
+	// Leases are those of Envoys, LeasesLeft how many are not shown.
+	Leases     []leaseState `json:"leases"`
+	LeasesLeft int          `json:"leases_left,omitempty"`
 	// Minute is when the last minute of the limits and budgets begins, in Unix seconds.
 	Minute int64 `json:"minute"`
 	// Instances is the number of instances on the store; 0 if nobody else can be.
@@ -130,6 +133,7 @@ func (d *Dashboard) now(ctx context.Context) *state {
 	s.Minute = lately.Start.Unix()
 	s.Limits, s.LimitsLeft = d.limits(lately)
 	s.Budgets, s.BudgetsLeft = budgets(lately.Classes, d.Rules())
+	s.Leases, s.LeasesLeft = d.leases()
 	s.Models, s.ModelsLeft = d.Traffic.Models.Top(maxModels)
 	s.Overrides, s.OverridesLeft = d.overrides(d.Overrides())
 	return s

@@ -34,6 +34,7 @@ import (
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/metrics"
+	"github.com/weirlimit/weir/server/internal/rlqs"
 	"github.com/weirlimit/weir/server/internal/rls"
 	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/server/internal/traffic"
@@ -288,6 +289,7 @@ func watched() metrics.Sources {
 		Remote: func() remote.Stats {
 			return remote.Stats{Calls: calls.Stats{Largest: 5, Unreachable: 1}}
 		},
+		RLQS:      func() rlqs.Stats { return rlqs.Stats{Leased: 14} },
 		DenyCache: func() denycache.Stats { return denycache.Stats{Hits: 6} },
 		Lease:     func() lease.Stats { return lease.Stats{Left: 7} },
 		KeyLimits: func() []keylimit.Stats {
@@ -306,7 +308,7 @@ func TestSources(t *testing.T) {
 	got := f.scrape(t)
 	for name, want := range map[string]float64{
 		"weir_config_last_success_timestamp_seconds": 1, "weir_config_last_load_successful": 1, "weir_memory_keys": 3,
-		"weir_coalesce_largest_batch": 5, "weir_lease_left_units": 7, "weir_overrides": 8, "weir_connections": 9, "weir_config_info": 1,
+		"weir_coalesce_largest_batch": 5, "weir_lease_left_units": 7, "weir_rlqs_leased_units": 14, "weir_overrides": 8, "weir_connections": 9, "weir_config_info": 1,
 	} {
 		if v := got[name].GetMetric()[0].GetGauge().GetValue(); v != want {
 			t.Errorf("%s is %v, want %v", name, v, want)

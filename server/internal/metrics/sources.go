@@ -11,6 +11,7 @@ import (
 	"github.com/weirlimit/weir/internal/layer/lease"
 	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/remote"
+	"github.com/weirlimit/weir/server/internal/rlqs"
 	"github.com/weirlimit/weir/server/internal/traffic"
 	"github.com/weirlimit/weir/server/internal/xds"
 )
@@ -25,6 +26,7 @@ type Sources struct {
 	Lease     func() lease.Stats
 	KeyLimits func() []keylimit.Stats
 	Remote    func() remote.Stats
+	RLQS      func() rlqs.Stats
 	// Overrides returns the number of keys that have limits of their own.
 	Overrides func() int
 	// RequestBytes returns the bytes held by requests that are being received.
@@ -101,6 +103,7 @@ func (m *Metrics) Watch(s Sources) {
 	watch(m, s.DenyCache, denyCacheFigures)
 	watch(m, s.Lease, leaseFigures)
 	watch(m, s.Remote, remoteFigures)
+	watch(m, s.RLQS, rlqsFigures)
 	watch(m, s.Overrides, overrideFigures)
 	if s.KeyLimits != nil {
 		m.registry.MustRegister(ofKeys(s.KeyLimits))
@@ -227,6 +230,19 @@ var remoteFigures = []figure[remote.Stats]{
 	counter("weir_fallback_undelivered_total", "Releases, settlements and refunds that the store had not acknowledged when it forgot their IDs.", func(r *remote.Stats) float64 { return float64(r.Undelivered) }),
 	gauge("weir_fallback_outstanding", "Keys, IDs, refunds and withdrawals that the store has not recorded yet.", func(r *remote.Stats) float64 { return float64(r.Outstanding) }),
 	gauge("weir_fallback_withdrawals", "Takes that the store has yet to withdraw, because their callers got an error.", func(r *remote.Stats) float64 { return float64(r.Withdrawals) }),
+}
+
+var rlqsFigures = []figure[rlqs.Stats]{
+	gauge("weir_rlqs_streams", "Streams of Envoys to the rate limit quota service.", func(s *rlqs.Stats) float64 { return float64(s.Streams) }),
+	gauge("weir_rlqs_buckets", "Buckets that Envoys report, each once for each Envoy.", func(s *rlqs.Stats) float64 { return float64(s.Buckets) }),
+	gauge("weir_rlqs_leased_units", "Units that Envoys may spend now, at most.", func(s *rlqs.Stats) float64 { return float64(s.Leased) }),
+	counter("weir_rlqs_leases_total", "Leases that were sent to Envoys.", func(s *rlqs.Stats) float64 { return float64(s.Leases) }),
+	counter("weir_rlqs_charged_units_total", "Units that were charged for leases.", func(s *rlqs.Stats) float64 { return float64(s.Charged) }),
+	counter("weir_rlqs_granted_units_total", "Requests that Envoys granted, as they reported them.", func(s *rlqs.Stats) float64 { return float64(s.Granted) }),
+	counter("weir_rlqs_refused_total", "Requests that Envoys refused, as they reported them.", func(s *rlqs.Stats) float64 { return float64(s.Refused) }),
+	counter("weir_rlqs_unleased_units_total", "Requests that Envoys granted without a lease, which were charged afterwards.", func(s *rlqs.Stats) float64 { return float64(s.Unleased) }),
+	counter("weir_rlqs_refunded_units_total", "Units of leases that Envoys did not spend, and that were refunded.", func(s *rlqs.Stats) float64 { return float64(s.Refunded) }),
+	counter("weir_rlqs_written_off_units_total", "Units of leases that stay charged although they may not have been spent.", func(s *rlqs.Stats) float64 { return float64(s.WrittenOff) }),
 }
 
 var overrideFigures = []figure[int]{

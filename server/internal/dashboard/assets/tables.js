@@ -144,6 +144,14 @@ const tables = (() => {
     text("models-left", state.models_left ? `${whole(state.models_left)} more with fewer requests are not shown. ` : "");
   };
 
+  const leases = (state) => {
+    byId("leases-card").hidden = state.leases.length === 0;
+    keyed(byId("leases"), state.leases, (l) => l.domain + "\n" + l.label + "\n" + l.client, (l) => make("tr", {}, make("th", { scope: "row", title: l.rule || "no rule" }, make("span", { class: "soft" }, l.domain + " "), l.label), make("td", {}, l.client), ...Array.from({ length: 4 }, () => make("td", { class: "n" }))), (row, l) => {
+      [l.rule ? whole(l.units) + (l.pending ? " …" : "") : "no rule", whole(l.spendable), l.demand < 0 ? "–" : charts.short(l.demand), duration(l.reported_ms)].forEach((words, i) => put(row.children[2 + i], words));
+    });
+    text("leases-left", state.leases_left ? `${whole(state.leases_left)} more are not shown. ` : "");
+  };
+
   const nodes = (all) => {
     byId("nodes-card").hidden = all.length === 0;
     const bad = all.filter((n) => n.bad).length;
@@ -165,5 +173,5 @@ const tables = (() => {
     nodes(state.nodes || []);
   };
 
-  return { byId, make, put, text, whole, keyed, mean, duration, limits, top, tail, sources, overrides, unmatched, models, health };
+  return { byId, make, put, text, whole, keyed, mean, duration, limits, top, tail, sources, overrides, unmatched, models, leases, health };
 })();
