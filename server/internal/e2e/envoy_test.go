@@ -42,6 +42,12 @@ type edge struct {
 // first listener gets a free port.
 func startEnvoy(t *testing.T, config string, changes ...string) *edge {
 	t.Helper()
+	return startWorkers(t, 2, config, changes...)
+}
+
+// startWorkers is startEnvoy with a number of worker threads.
+func startWorkers(t *testing.T, workers int, config string, changes ...string) *edge {
+	t.Helper()
 	program := testserver.Require(t, "envoy")
 	e := &edge{t: t, addr: testserver.FreeAddr(t), admin: testserver.FreeAddr(t)}
 	for i := 0; i < len(changes); i += 2 {
@@ -58,7 +64,7 @@ func startEnvoy(t *testing.T, config string, changes ...string) *edge {
 	if err := os.WriteFile(file, []byte(config+"\nadmin: {address: {socket_address: "+socket(e.admin)+"}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	e.process = start(t, nil, program, "-c", file, "--concurrency", "2", "--disable-hot-restart", "-l", "warning")
+	e.process = start(t, nil, program, "-c", file, "--concurrency", strconv.Itoa(workers), "--disable-hot-restart", "-l", "warning")
 	testserver.Eventually(t, "Envoy is ready", func() bool {
 		select {
 		case <-e.Exited:
