@@ -56,7 +56,7 @@ func (a *App) newAdmin(api http.Handler) (*listener, error) {
 	}
 	pages := dashboard.New(dashboard.Options{
 		Leases: leases,
-		Rules: options.Rules, Loaded: options.Loaded, Traffic: t.traffic, Overrides: options.Overrides.List, ThrottleKey: resp.Key, Unmatched: &t.unmatchedSeen,
+		Rules:  options.Rules, Loaded: options.Loaded, Traffic: t.traffic, Overrides: options.Overrides.List, ThrottleKey: resp.Key, Unmatched: &t.unmatchedSeen,
 		Checks: a.health.checks, Store: a.describe, Callers: by, Secure: o.Admin.TLS != (TLS{}), Logger: o.Logger,
 	})
 	maps.Copy(options.Mounts, pages.Mounts())
