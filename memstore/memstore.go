@@ -43,16 +43,18 @@ type Options struct {
 // Store is a [weir.Taker] in memory. It is safe for concurrent use and starts no
 // goroutines: calls of Take also remove fresh keys. Create it with New.
 type Store struct {
-	keys   *memstore.Store
-	layers *stack.Stack
+	keys     *memstore.Store
+	layers   *stack.Stack
+	keyLimit func(*weir.Limit) weir.KeyLimit
 }
 
 // New returns an empty store.
 func New(o Options) *Store {
 	keys := memstore.New(memstore.Options{MaxBytes: o.MaxBytes, MaxIDBytes: o.MaxIDBytes, Now: o.Now, Logger: o.Logger})
-	return &Store{keys, stack.New(keys, stack.Options{
+	layers := stack.New(keys, stack.Options{
 		Logger: o.Logger, Now: o.Now, KeyLimit: stack.OfLimits(o.KeyLimit), MaxOverrides: o.MaxOverrides,
-	})}
+	})
+	return &Store{keys, layers, o.KeyLimit}
 }
 
 // Take decides the acts, each at one reading of the clock, while it holds the locks of
@@ -61,9 +63,9 @@ func New(o Options) *Store {
 func (s *Store) Take(ctx context.Context, acts []*weir.Act) { s.layers.Take(ctx, acts) }
 
 // TakeOne decides a valid take of one charge without an act, see [weir.Taker]. It decides
-// nothing if the key may share a budget or have an override. It does not allocate.
+// nothing if the key may have to share a budget or has an override. It does not allocate.
 func (s *Store) TakeOne(prefix, key string, limit *weir.Limit, cost int64) (d weir.Decision, decided bool) {
-	if s.layers.KeyLimit != nil || s.layers.Override.Has(prefix, key) {
+	if s.layers.Override.Has(prefix, key) || s.keyLimit != nil && !s.layers.KeyLimit.Tracks(s.keyLimit(limit), limit, prefix, key) {
 		return d, false
 	}
 	return s.keys.TakeOne(prefix, key, limit, cost)

@@ -20,6 +20,7 @@ type shape struct {
 	name    string
 	limits  []weir.Limit                               // besides those of the scenario
 	prepare func(context.Context, *weir.Limiter) error // nil: nothing
+	options memstore.Options
 	ask     askFunc
 }
 
@@ -113,6 +114,22 @@ func BenchmarkMemoryShapes(b *testing.B) {
 	}, nil)
 }
 
+// BenchmarkMemoryKeyLimit compares decisions under a bound on the keys of a limit, which is not
+// reached, with those without one.
+func BenchmarkMemoryKeyLimit(b *testing.B) {
+	many := Uniform(1_000_000)
+	bounded := memstore.Options{KeyLimit: func(*weir.Limit) weir.KeyLimit { return weir.KeyLimit{MaxKeys: 2_000_000, Overflow: "more"} }}
+	for _, s := range []scenario{
+		{name: "one key", limits: []Limit{Ample}, keys: Hot(), callers: []int{1, 2}},
+		{name: "1 000 000 uniform keys", limits: []Limit{Ample}, keys: many, callers: []int{1, 2}, warm: len(many.draws)},
+	} {
+		s.run(b, []Contestant{
+			shape{name: "weir", ask: allowOne}.on(Memory),
+			shape{name: "weir, KeyLimit", ask: allowOne, options: bounded}.on(Memory),
+		}, nil)
+	}
+}
+
 // setOverrides sets so many overrides of other keys.
 func setOverrides(n int) func(context.Context, *weir.Limiter) error {
 	return func(ctx context.Context, l *weir.Limiter) error {
@@ -136,6 +153,8 @@ func (s shape) on(kind Kind) Contestant {
 		return Contestant{Name: s.name, Kind: kind, Open: openWeirRedisShape(&stack.Options{}, s)}
 	}
 	return Contestant{Name: s.name, Kind: kind, Open: func(e Env) (Limiter, error) {
-		return newWeir(e, memstore.New(memstore.Options{MaxBytes: 4 << 30}), nil, s)
+		o := s.options
+		o.MaxBytes = 4 << 30
+		return newWeir(e, memstore.New(o), nil, s)
 	}}
 }

@@ -6,6 +6,7 @@ package keylimit
 import (
 	"cmp"
 	"context"
+	"hash/maphash"
 	"log/slog"
 	"slices"
 	"time"
@@ -140,6 +141,20 @@ func (l *Layer) redirect(a *weir.Act) (moved *weir.Act) {
 	}
 	m.end()
 	return m.act
+}
+
+// Tracks reports whether the key that begins with a prefix keeps its place under a limit with the
+// budget b: its charges stay under it, and tracking it again would change nothing. The limit and
+// the key are valid. It does not allocate for keys of the usual length.
+func (l *Layer) Tracks(b weir.KeyLimit, limit *weir.Limit, prefix, key string) bool {
+	if b.MaxKeys <= 0 {
+		return true
+	}
+	k := l.limits.of(b.Overflow, limit, l.now())
+	k.bound(min(b.MaxKeys, MaxKeys))
+	var text [128]byte
+	hash := maphash.Bytes(k.seed, append(append(text[:0], prefix...), key...))
+	return k.shards[hash%shards].isRecent(hash)
 }
 
 // Overflows reports whether the limit of a charge has reached its number of keys.

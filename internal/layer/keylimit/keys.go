@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	shards = 16
+	shards = 64
 	// slack is how much longer than its limit drains a key is tracked: stores keep states
 	// for up to a second longer than that.
 	slack = 2 * time.Second
@@ -71,9 +71,34 @@ type keys struct {
 	until atomic.Int64 // µs; when old keys expire and recent ones become old
 	aging sync.Mutex
 
-	shards [shards]struct {
-		mu          sync.RWMutex
-		recent, old map[uint64]struct{}
+	shards [shards]shard
+}
+
+type shard struct {
+	mu          sync.RWMutex
+	recent, old map[uint64]struct{}
+}
+
+// isRecent reports whether a key was charged recently.
+func (s *shard) isRecent(hash uint64) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	_, recent := s.recent[hash]
+	return recent
+}
+
+// isOld reports whether a key was charged before.
+func (s *shard) isOld(hash uint64) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	_, old := s.old[hash]
+	return old
+}
+
+// bound notes MaxKeys.
+func (k *keys) bound(most int) {
+	if k.most.Load() != int64(most) {
+		k.most.Store(int64(most))
 	}
 }
 
@@ -116,27 +141,21 @@ func (k *keys) age(now int64) {
 
 // admit reports whether a key is or may be tracked. It tracks the key if makesState is set.
 func (k *keys) admit(key string, most int, makesState bool) bool {
-	if k.most.Load() != int64(most) {
-		k.most.Store(int64(most))
-	}
+	k.bound(most)
 	hash := maphash.String(k.seed, key)
 	s := &k.shards[hash%shards]
-	s.mu.RLock()
-	_, recent := s.recent[hash]
-	_, old := s.old[hash]
-	s.mu.RUnlock()
 	switch {
-	case recent:
+	case s.isRecent(hash):
 		return true
 	case !makesState:
-		return old || k.size.Load() < int64(most)
+		return s.isOld(hash) || k.size.Load() < int64(most)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, recent = s.recent[hash]; recent {
+	if _, recent := s.recent[hash]; recent {
 		return true
 	}
-	if _, old = s.old[hash]; old {
+	if _, old := s.old[hash]; old {
 		delete(s.old, hash)
 	} else if k.size.Add(1) > int64(most) {
 		k.size.Add(-1)
