@@ -6,6 +6,7 @@ import { Connection } from './connection.js'
 import { Decision } from './decision.js'
 import { Forbidden, NotCharged, Refused, Unavailable } from './errors.js'
 import { Local } from './local.js'
+import { now } from './timers.js'
 import { chargesOf, command, encode } from './wire.js'
 
 const outages = ['local', 'open', 'closed', 'raise']
@@ -58,7 +59,7 @@ export class Weir {
   async #do(verb, charges, cost, options = {}) {
     const { id, holdMs, upTo, keep } = options
     const text = command(verb, this.#prefix, charges, cost, keep, [['ID', id], ['HOLD', holdMs], ['UPTO', upTo], ['IN', this.#domain || undefined]])
-    if (this.#outage !== 'raise' && performance.now() < this.#retryAt) {
+    if (this.#outage !== 'raise' && now() < this.#retryAt) {
       return this.#without(verb, charges, cost, options, new NotCharged('the server could not be reached a moment ago', 'NOTCHARGED'))
     }
     let reply
@@ -66,11 +67,11 @@ export class Weir {
       reply = await this.#connection.call(text, id !== undefined)
     } catch (error) {
       // A full queue says nothing about the server.
-      if (!error.full) this.#retryAt = performance.now() + pauseMs
+      if (!error.full) this.#retryAt = now() + pauseMs
       return this.#without(verb, charges, cost, options, error)
     }
     if (!(reply instanceof Error)) return new Decision(reply)
-    if (reply instanceof Unavailable) this.#retryAt = performance.now() + pauseMs
+    if (reply instanceof Unavailable) this.#retryAt = now() + pauseMs
     else if (!(reply instanceof Forbidden)) throw reply
     return this.#without(verb, charges, cost, options, reply)
   }
@@ -79,9 +80,8 @@ export class Weir {
   #without(verb, charges, cost, options, why) {
     const peek = verb === 'WEIR.PEEK'
     if (!(peek || verb === 'WEIR.TAKE') || this.#outage === 'raise') throw why
-    const now = performance.now()
-    if (now - this.#loggedAt >= 60000) {
-      this.#loggedAt = now
+    if (now() - this.#loggedAt >= 60000) {
+      this.#loggedAt = now()
       this.#log(`no decision from ${this.#where}: ${why.message}; until it answers: outage ${this.#outage}`)
     }
     cost ??= peek ? 0 : 1
@@ -126,13 +126,13 @@ export class Weir {
 
   async wait(keys, limits, options) {
     const [charges, { cost, keep, timeoutMs = 30000, signal }] = chargesOf(keys, limits, options)
-    const until = performance.now() + timeoutMs
+    const until = now() + timeoutMs
     for (;;) {
       signal?.throwIfAborted()
       const d = await this.#do('WEIR.TAKE', charges, cost, { keep })
       if (d.allowed) return d
       const ms = Math.max(d.retryAfterMs, 1)
-      if (d.never || performance.now() + ms > until) throw new Refused(d)
+      if (d.never || now() + ms > until) throw new Refused(d)
       await sleep(Math.min(ms, longestSleep), undefined, { signal }).catch(error => { throw signal?.aborted ? signal.reason : error })
     }
   }

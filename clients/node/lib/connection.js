@@ -1,4 +1,5 @@
 import { Ambiguous, Forbidden, NotCharged, Unavailable } from './errors.js'
+import { clearTimeout, now, setImmediate, setTimeout } from './timers.js'
 import { Parser } from './wire.js'
 
 const mostBytes = 16 << 20 // that wait to be written
@@ -51,8 +52,8 @@ export class Connection {
     const leave = () => {
       this.#scheduled = false
       // Time counts from here: what the program does before it returns to the event loop is none of the server's.
-      const now = performance.now()
-      for (let i = this.#unsent.length - 1; i >= 0 && this.#unsent[i].at === 0; i--) this.#unsent[i].at = now
+      const at = now()
+      for (let i = this.#unsent.length - 1; i >= 0 && this.#unsent[i].at === 0; i--) this.#unsent[i].at = at
       this.#flush()
     }
     // With a poll in between, a connection that the server has closed by now is noticed before the write. A busy one has just been read.
@@ -175,31 +176,31 @@ export class Connection {
   #watch() {
     const oldest = this.#sent[this.#head] ?? this.#unsent[0]
     if (this.#timer !== null || oldest === undefined || oldest.at === 0) return
-    const due = Math.max(oldest.at + this.#timeoutMs, performance.now()) + 1
+    const due = Math.max(oldest.at + this.#timeoutMs, now()) + 1
     this.#timer = setTimeout(() => {
       // A reply may have come while the program kept the event loop busy: it is read before what follows.
       setImmediate(() => {
         this.#timer = null
-        if (performance.now() - due > busyMs) this.#excuse()
+        if (now() - due > busyMs) this.#excuse()
         const oldest = this.#sent[this.#head] ?? this.#unsent[0]
         if (oldest === undefined || oldest.at === 0) return
-        if (this.#socket !== null && performance.now() - oldest.at >= this.#timeoutMs) {
+        if (this.#socket !== null && now() - oldest.at >= this.#timeoutMs) {
           const missing = this.#ready ? 'reply' : this.#socket.connecting ? 'connection' : 'answer to the greeting'
           this.#lost(this.#socket, new Error(`no ${missing} within ${this.#timeoutMs} ms`), true)
         }
         this.#watch()
       })
-    }, due - performance.now())
+    }, due - now())
   }
 
   // #excuse gives calls their whole time again, once, because the program kept the event loop busy.
   #excuse() {
-    const now = performance.now()
+    const at = now()
     for (const calls of [this.#sent.slice(this.#head), this.#unsent]) {
       for (const call of calls) {
         if (call.excused || call.at === 0) continue
         call.excused = true
-        call.at = now
+        call.at = at
       }
     }
   }

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Refused } from './errors.js'
+import { now } from './timers.js'
 
 const mostHosts = 1000
 
@@ -18,7 +19,7 @@ export function limitedFetch(weir, limits, { waitMs = 30000, fetch = globalThis.
     const charges = await limits(url, init)
     if (!charges) return fetch(input, init)
     const signal = init?.signal ?? (input instanceof Request ? input.signal : undefined)
-    const pause = Math.max(0, (until.get(url.host) ?? 0) - performance.now())
+    const pause = Math.max(0, (until.get(url.host) ?? 0) - now())
     if (pause > waitMs) throw new RequestRefused(`refused: ${url.host} asked to retry after ${Math.ceil(pause / 1000)} s`)
     if (pause > 0) await sleep(pause, undefined, { signal }).catch(error => { throw signal?.aborted ? signal.reason : error })
     try {
@@ -30,7 +31,7 @@ export function limitedFetch(weir, limits, { waitMs = 30000, fetch = globalThis.
     const ms = response.status === 429 || response.status === 503 ? retryAfter(response.headers.get('Retry-After')) : 0
     if (ms > 0) {
       until.delete(url.host)
-      until.set(url.host, performance.now() + ms)
+      until.set(url.host, now() + ms)
       if (until.size > mostHosts) until.delete(until.keys().next().value)
     }
     return response

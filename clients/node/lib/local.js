@@ -1,5 +1,6 @@
 // Decisions in an outage: this process enforces a share of each limit by itself.
 import { Decision } from './decision.js'
+import { now } from './timers.js'
 
 const mostKeys = 10000, mostLimits = 1000
 const counter = 4294967295
@@ -61,9 +62,9 @@ export class Local {
   #used = new Bounded(mostKeys) // of counters: the units of a window, and its end
   #holders = new Bounded(mostKeys) // of slots: the ends of leases, by ID
 
-  constructor(share, now = () => performance.now()) {
+  constructor(share, clock = now) {
     this.#share = share
-    this.#now = now
+    this.#now = clock
   }
 
   #limit(text) {

@@ -22,7 +22,7 @@ export class RateLimiterWeir extends RateLimiterStoreAbstract {
   // A key has a counter of points. While it is set or blocked for another time than a window, it has two more: the points that it
   // was set to, and for how long. They are read together with the first, in one act.
   async _upsert(key, points, ms, force = false) {
-    whole(points)
+    points = whole(points)
     milliseconds(ms)
     key = keyOf(key)
     const counter = `points=counter/${ms}ms`
@@ -77,7 +77,9 @@ export class RateLimiterWeir extends RateLimiterStoreAbstract {
 }
 
 function whole(points) {
-  if (!Number.isSafeInteger(points)) throw new TypeError(`points are ${points}: want a whole number`)
+  const n = typeof points === 'string' && /^[0-9]+$/.test(points) ? Number(points) : points
+  if (!Number.isSafeInteger(n)) throw new TypeError(`points are ${points}: want a whole number`)
+  return n
 }
 
 function milliseconds(ms) {

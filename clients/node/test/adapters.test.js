@@ -239,6 +239,7 @@ adapter('rate-limiter-flexible', async t => {
 
   assert.throws(() => limiter({ duration: 0 }), /duration is 0: want seconds above 0/)
   await assert.rejects(a.block('k', 0), /duration is 0/)
+  assert.equal((await limiter().consume('k', '2')).consumedPoints, 2)
   await assert.rejects(a.consume('k', 1.5), /points are 1.5: want a whole number/)
 
   const down = limiter({ storeClient: client(t, await gone()), points: 4 })

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
-import { test } from 'node:test'
+import { mock, test } from 'node:test'
 import { promisify } from 'node:util'
 import { Worker } from 'node:worker_threads'
 import { Ambiguous, Forbidden, IDReused, NEVER, NotCharged, Refused, Settled, Unavailable, UnknownID, Weir, WeirError } from '../lib/index.js'
@@ -165,6 +165,14 @@ served('a reply that came while the program was busy is no outage', async t => {
   const until = performance.now() + 1500
   while (performance.now() < until);
   assert.equal((await first).source, 'store')
+})
+
+test('a program may put other timers in the place of its own', async t => {
+  const server = await Server.start(t, () => replies.granted)
+  const weir = client(t, server.url)
+  mock.timers.enable({ apis: ['setImmediate', 'setTimeout', 'Date'] })
+  const d = await weir.take('k', '9/h').finally(() => mock.timers.reset())
+  assert.equal(d.source, 'store')
 })
 
 test('this process enforces its share', async t => {

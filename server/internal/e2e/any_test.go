@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,8 +23,9 @@ type runtime struct {
 	program string
 	ready   []string
 	args    []string
-	// more are files beside the program.
-	more map[string]string
+	// more are files beside the program, and links to folders.
+	more  map[string]string
+	links map[string]string
 	// outage are the statuses without a server.
 	outage string
 }
@@ -33,7 +35,11 @@ const project = `<Project Sdk="Microsoft.NET.Sdk"><PropertyGroup><OutputType>Exe
 <ItemGroup><PackageReference Include="StackExchange.Redis" Version="2.8.16" /></ItemGroup></Project>`
 
 var runtimes = map[string]runtime{
-	"take.py":   {program: "python3", args: []string{"-B"}, outage: "200 429 429 429"},
+	"take.py": {program: "python3", args: []string{"-B"}, outage: "200 429 429 429"},
+	"take.mjs": {
+		program: "node", links: map[string]string{"node_modules/@weirlimit/client": "../../../clients/node"},
+		outage: "200 429 429 429",
+	},
 	"Take.java": {program: "java", args: []string{"-XX:TieredStopAtLevel=1"}, outage: "200 200 200 200"},
 	"take.rb":   {program: "ruby", ready: []string{"-e", `require "redis"`}, outage: "200 200 200 200"},
 	"take.php":  {program: "php", ready: []string{"-r", `exit(extension_loaded("redis") ? 0 : 1);`}, outage: "200 200 200 200"},
@@ -67,10 +73,17 @@ func TestAnyLanguage(t *testing.T) {
 				`host: "127.0.0.1", port: 6380`, "host: "+strings.Replace(quoted(w.resp, `"`), ",", ", port:", 1),
 				"ofMillis(250)", "ofSeconds(30)", "ofMillis(500)", "ofSeconds(30)", "Timeout=250", "Timeout=30000", "Timeout=500", "Timeout=30000",
 				"timeout: 0.25", "timeout: 30", "timeout: 0.5", "timeout: 30", "0.25, 'weir', 0, 0.5", "30, 'weir', 0, 30",
-				`("weir://`+"127.0.0.1:6380"+`")`, `("weir://`+w.resp+`", timeout=30)`).Replace(b.Text)
+				`("weir://`+"127.0.0.1:6380"+`")`, `("weir://`+w.resp+`", timeout=30)`,
+				"('weir://127.0.0.1:6380')", "('weir://"+w.resp+"', { timeoutMs: 30000 })").Replace(b.Text)
 			with.more = merged(with.more, b.File, text)
 			for name, text := range with.more {
 				if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for name, to := range with.links {
+				to, err := filepath.Abs(to)
+				if err := errors.Join(err, os.MkdirAll(filepath.Dir(filepath.Join(folder, name)), 0o700), os.Symlink(to, filepath.Join(folder, name))); err != nil {
 					t.Fatal(err)
 				}
 			}
