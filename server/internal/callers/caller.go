@@ -20,10 +20,34 @@ const Other = "other"
 
 // A Caller may do some things in some domains. It is immutable.
 type Caller struct {
-	Name    string
+	Name string
+	// Labels say who the caller is, sorted by their keys: its user, its team. A caller may have
+	// none.
+	Labels []Label
+
 	verbs   Verbs
 	domains map[string]bool
 	all     bool // domains
+}
+
+// A Label is one thing that is known of a caller, such as team=web.
+type Label struct{ Key, Value string }
+
+// team is the label by which metrics count callers that have labels.
+const team = "team"
+
+// counted returns the name of the caller in metrics. There may be many callers with labels, so
+// that they are counted by their team.
+func (c *Caller) counted() string {
+	if len(c.Labels) == 0 {
+		return c.Name
+	}
+	for _, l := range c.Labels {
+		if l.Key == team {
+			return l.Value
+		}
+	}
+	return Other
 }
 
 // missing returns the verbs that the caller lacks in a domain.
@@ -39,10 +63,14 @@ type Set struct {
 	byName        map[string]*Caller
 	byToken       map[[sha256.Size]byte]*Caller
 	byCertificate map[string]*Caller // names in lower case
+	keys          map[string]bool    // of labels
 }
 
 // Len returns how many callers the set has.
 func (s *Set) Len() int { return len(s.byName) }
+
+// HasLabel reports whether a caller has a label of that key.
+func (s *Set) HasLabel(key string) bool { return s.keys[key] }
 
 // token returns the caller with a token; nil if there is none. It looks up digests, so
 // that its time reveals nothing about the token.
@@ -108,6 +136,15 @@ func (i *Identity) Name() string {
 	return i.caller.Name
 }
 
+// Labels returns what is known of the caller, sorted by the keys. It is as the file was when the
+// caller was authenticated. Do not change it.
+func (i *Identity) Labels() []Label {
+	if i == nil || i.caller == nil {
+		return nil
+	}
+	return i.caller.Labels
+}
+
 // May returns nil if the current file of callers allows the caller all of the verbs in a
 // domain, else a [*ForbiddenError]. It counts the request: call it once for each.
 func (i *Identity) May(verbs Verbs, domain string) error {
@@ -119,10 +156,10 @@ func (i *Identity) May(verbs Verbs, domain string) error {
 		return nil
 	}
 	if missing := i.missing(verbs, domain); missing != 0 {
-		i.by.options.Requests(i.caller.Name, Forbidden)
+		i.by.options.Requests(i.caller.counted(), Forbidden)
 		return &ForbiddenError{i.caller.Name, missing, domain}
 	}
-	i.by.options.Requests(i.caller.Name, Admitted)
+	i.by.options.Requests(i.caller.counted(), Admitted)
 	return nil
 }
 

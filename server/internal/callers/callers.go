@@ -33,7 +33,7 @@ type Options struct {
 	// Failed, if not nil, is called for each failure.
 	Failed func()
 	// Requests, if not nil, is called for each request, with the caller's name in the
-	// file, or [Other], and what became of it.
+	// file, for a caller with labels its team instead, or [Other], and what became of it.
 	Requests func(caller string, o Outcome)
 	// Logger gets at most one line a second about failures. Nil: nothing is logged.
 	Logger *slog.Logger

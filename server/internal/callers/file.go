@@ -1,10 +1,12 @@
 package callers
 
 import (
-	"bytes"
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -12,7 +14,7 @@ import (
 )
 
 const (
-	// maxFile is the size of the largest file, in bytes.
+	// maxFile is the size of the largest file of secrets, in bytes.
 	maxFile = 64 << 10
 	// rereadAfter is how long a change of a file may go unnoticed.
 	rereadAfter = time.Second
@@ -25,12 +27,35 @@ const (
 type watched[T any] struct {
 	setting string // that names the file
 	file    string
+	most    int64 // bytes that are read; 0: maxFile
 	logger  *slog.Logger
 	parse   func(text []byte) (T, error)
 
 	known atomic.Pointer[T]
-	text  []byte // that was read last, good or not
-	wrong string // the last error of reading, which is logged once
+	sum   [sha256.Size]byte // of the text that was read last, good or not
+	state fileState         // of a large file, before it was read last
+	wrong string            // the last error of reading, which is logged once
+}
+
+// fileState tells versions of a file apart without reading it.
+type fileState struct {
+	size     int64
+	modified time.Time
+}
+
+// settled reports whether a large file cannot have changed since it was read: its state is the
+// same, and it was not changed at the time of that.
+func (w *watched[T]) settled() bool {
+	now := w.stat()
+	return now == w.state && now.size > maxFile
+}
+
+// stat returns the state of the file, none if it is unknown or the file was changed just now.
+func (w *watched[T]) stat() (s fileState) {
+	if info, err := os.Stat(w.file); err == nil && time.Since(info.ModTime()) > 2*rereadAfter {
+		s = fileState{info.Size(), info.ModTime()}
+	}
+	return s
 }
 
 // open reads the file for the first time.
@@ -38,6 +63,7 @@ func (w *watched[T]) open() error {
 	if w.logger == nil {
 		w.logger = slog.New(slog.DiscardHandler)
 	}
+	w.state = w.stat()
 	text, err := w.read()
 	if err != nil {
 		return err
@@ -46,14 +72,14 @@ func (w *watched[T]) open() error {
 	if err != nil {
 		return err
 	}
-	w.text = text
+	w.sum = sha256.Sum256(text)
 	w.known.Store(&known)
 	return nil
 }
 
 // read reads the file up to the size that is too large. It may take forever.
 func (w *watched[T]) read() ([]byte, error) {
-	text, err := settingfile.Read(w.file, maxFile)
+	text, err := settingfile.Read(w.file, cmp.Or(w.most, maxFile))
 	if err != nil {
 		return nil, fmt.Errorf("server: %s: %w", w.setting, err)
 	}
@@ -85,14 +111,21 @@ func (w *watched[T]) reread() {
 	hung := time.AfterFunc(hungAfter, func() {
 		w.logger.Error("reading a file with secrets hangs; those in force stay", "setting", w.setting, "file", w.file)
 	})
+	if w.settled() {
+		hung.Stop()
+		return
+	}
+	state := w.stat()
 	text, err := w.read()
 	hung.Stop()
-	if err == nil && bytes.Equal(text, w.text) {
+	sum := sha256.Sum256(text)
+	if err == nil && sum == w.sum {
+		w.state = state
 		return
 	}
 	var known T
 	if err == nil {
-		w.text = text
+		w.sum, w.state = sum, state
 		known, err = w.parse(text)
 	}
 	if err != nil {
@@ -118,7 +151,7 @@ func OpenFile(name string, logger *slog.Logger) (*File, error) {
 		return nil, nil
 	}
 	f := &File{watched[*Set]{
-		setting: "callers", file: name, logger: logger,
+		setting: "callers", file: name, most: maxCallersFile, logger: logger,
 		parse: func(text []byte) (*Set, error) { return Parse(name, text) },
 	}}
 	if err := f.watched.open(); err != nil {
@@ -130,6 +163,9 @@ func OpenFile(name string, logger *slog.Logger) (*File, error) {
 // Refresh reads the file every second until ctx ends, and puts changes in force. It returns
 // late, or never, if the file system does not answer. Call it once.
 func (f *File) Refresh(ctx context.Context) { f.watched.refresh(ctx) }
+
+// HasLabel reports whether a caller of the file has a label of that key.
+func (f *File) HasLabel(key string) bool { return f.set().HasLabel(key) }
 
 // set returns the callers of the file.
 func (f *File) set() *Set { return f.watched.get() }

@@ -4,9 +4,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	yaml "go.yaml.in/yaml/v3"
 
@@ -17,18 +19,31 @@ import (
 
 // The bounds of a file of callers.
 const (
-	maxCallers = 256 // a name is a label of metrics
-	maxName    = 64
-	maxList    = 1024 // of tokens, certificates or domains of a caller
+	maxCallers     = 100_000
+	maxCallersFile = 64 << 20 // bytes
+	maxName        = 64
+	maxList        = 1024 // of tokens, certificates or domains of a caller
+	maxLabels      = 8
+	maxLabelKey    = 64 // bytes
+	maxLabelValue  = 256
 )
 
-var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+var (
+	nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+	keyForm  = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+)
+
+// reservedLabels are the entries that requests have without a label.
+var reservedLabels = []string{"key", "model", "end_user"}
 
 // parser reads one file and notes every mistake.
 type parser struct {
 	file     string
 	problems config.Problems
 	set      *Set
+	callers  int
+	lines    int                        // before the piece that is read
+	domains  map[string]map[string]bool // by their names, so that callers share them
 }
 
 // A FileError lists the mistakes in a file of callers, each with file, line and column. It
@@ -44,18 +59,27 @@ func (e FileError) Unwrap() error { return weir.ErrInvalid }
 
 // Parse reads the text of a file of callers. The error is a [FileError].
 func Parse(file string, text []byte) (*Set, error) {
-	p := &parser{file: file, set: &Set{byName: map[string]*Caller{}, byToken: map[[sha256.Size]byte]*Caller{}, byCertificate: map[string]*Caller{}}}
+	p := &parser{
+		file: file, set: &Set{byName: map[string]*Caller{}, byToken: map[[sha256.Size]byte]*Caller{}, byCertificate: map[string]*Caller{}},
+		domains: map[string]map[string]bool{},
+	}
 	start := &yaml.Node{Line: 1, Column: 1}
-	root, problems := config.Document(file, text[:min(len(text), maxFile)])
 	switch {
-	case len(text) > maxFile:
-		p.report(start, "the file is too large", fmt.Sprintf("at most %d bytes", maxFile))
-	case len(problems) > 0:
-		p.problems = problems
-	case root == nil:
-		p.report(start, "the file is empty", "callers")
+	case len(text) > maxCallersFile:
+		p.report(start, "the file is too large", fmt.Sprintf("at most %d bytes", maxCallersFile))
+	case len(text) <= maxFile:
+		p.piece(text)
 	default:
-		p.top(root)
+		pieces, regular := piecesOf(text)
+		if !regular {
+			p.report(start, "the file is too large for its form", fmt.Sprintf("at most %d bytes, or each caller on lines of its own below callers:, as \"  - name: NAME\"", maxFile))
+		}
+		for _, piece := range pieces {
+			p.lines = piece.lines
+			if p.piece(piece.text); len(p.problems) >= config.MaxProblems {
+				break
+			}
+		}
 	}
 	if len(p.problems) > 0 {
 		p.problems.Sort()
@@ -66,15 +90,31 @@ func Parse(file string, text []byte) (*Set, error) {
 
 func (p *parser) report(n *yaml.Node, what, want string) {
 	if len(p.problems) < config.MaxProblems {
-		p.problems = append(p.problems, config.Problem{File: p.file, Line: n.Line, Column: n.Column, What: what, Want: want})
+		p.problems = append(p.problems, config.Problem{File: p.file, Line: p.lines + n.Line, Column: n.Column, What: what, Want: want})
+	}
+}
+
+// piece reads a file, or a piece of it.
+func (p *parser) piece(text []byte) {
+	root, problems := config.Document(p.file, text)
+	for _, problem := range problems {
+		problem.Line += p.lines
+		p.problems = append(p.problems, problem)
+	}
+	switch {
+	case len(problems) > 0:
+	case root == nil:
+		p.report(&yaml.Node{Line: 1, Column: 1}, "the file is empty", "callers")
+	default:
+		p.top(root)
 	}
 }
 
 func (p *parser) top(root *yaml.Node) {
 	list := p.fields(root, "callers")["callers"]
-	for i, n := range p.items(list, "callers") {
-		if i == maxCallers {
-			p.report(n, fmt.Sprintf("more than %d callers", maxCallers), "fewer: each is a label of metrics")
+	for _, n := range p.items(list, "callers", maxCallers) {
+		if p.callers++; p.callers > maxCallers {
+			p.report(n, fmt.Sprintf("more than %d callers", maxCallers), "fewer")
 			return
 		}
 		p.caller(n)
@@ -82,23 +122,24 @@ func (p *parser) top(root *yaml.Node) {
 }
 
 func (p *parser) caller(n *yaml.Node) {
-	fields := p.fields(n, "name", "tokens", "certificates", "verbs", "domains")
+	fields := p.fields(n, "name", "labels", "tokens", "certificates", "verbs", "domains")
 	if fields == nil {
 		return
 	}
-	c := &Caller{domains: map[string]bool{}}
+	c := new(Caller)
 	p.name(n, fields["name"], c)
-	for _, item := range p.items(fields["tokens"], "tokens") {
+	p.labels(fields["labels"], c)
+	for _, item := range p.items(fields["tokens"], "tokens", maxList) {
 		p.token(item, c)
 	}
-	for _, item := range p.items(fields["certificates"], "certificates") {
+	for _, item := range p.items(fields["certificates"], "certificates", maxList) {
 		p.certificate(item, c)
 	}
 	if fields["tokens"] == nil && fields["certificates"] == nil {
 		p.report(n, "a caller without tokens and certificates", "tokens, SHA-256 digests, or certificates, names in them")
 	}
 	p.required(n, fields, "verbs", "one or several of "+everything.String())
-	for _, item := range p.items(fields["verbs"], "verbs") {
+	for _, item := range p.items(fields["verbs"], "verbs", maxList) {
 		if v := slices.Index(verbNames[:], p.text(item, "a verb")); v >= 0 {
 			c.verbs |= 1 << v
 		} else {
@@ -106,16 +147,60 @@ func (p *parser) caller(n *yaml.Node) {
 		}
 	}
 	p.required(n, fields, "domains", `a list of domains, or "*" for every one`)
-	for _, item := range p.items(fields["domains"], "domains") {
+	domains := map[string]bool{}
+	for _, item := range p.items(fields["domains"], "domains", maxList) {
 		switch domain := p.text(item, "a domain"); domain {
 		case "":
 			p.report(item, "a domain is empty", `a name, or "*" for every one`)
 		case "*":
 			c.all = true
 		default:
-			c.domains[domain] = true
+			domains[domain] = true
 		}
 	}
+	c.domains = p.shared(domains)
+}
+
+// shared returns the same set of domains for all callers that have it.
+func (p *parser) shared(domains map[string]bool) map[string]bool {
+	names := strings.Join(slices.Sorted(maps.Keys(domains)), "\x00")
+	if known := p.domains[names]; known != nil {
+		return known
+	}
+	p.domains[names] = domains
+	return domains
+}
+
+// labels reads what is known of a caller, in the order of the keys.
+func (p *parser) labels(n *yaml.Node, c *Caller) {
+	if n == nil {
+		return
+	}
+	if n.Kind != yaml.MappingNode || len(n.Content) == 0 || len(n.Content) > 2*maxLabels {
+		p.report(n, "labels is no map, or an empty or a long one", fmt.Sprintf("a map of at most %d keys to texts, such as {user: ann, team: web}", maxLabels))
+		return
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		l := Label{key.Value, p.text(value, "a label")}
+		switch {
+		case slices.Contains(reservedLabels, l.Key):
+			p.report(key, fmt.Sprintf("a label is called %q", l.Key), "another name: every request has "+strings.Join(reservedLabels, ", ")+" already")
+		case !keyForm.MatchString(l.Key) || len(l.Key) > maxLabelKey:
+			p.report(key, fmt.Sprintf("a label is called %q", problem.Shorten(l.Key)), fmt.Sprintf("at most %d lower-case letters, digits and underscores, first a letter", maxLabelKey))
+		case l.Value == "" || len(l.Value) > maxLabelValue || strings.ContainsFunc(l.Value, func(r rune) bool { return !unicode.IsPrint(r) }):
+			p.report(value, fmt.Sprintf("the label %s is %q", l.Key, problem.Shorten(l.Value)), fmt.Sprintf("1 … %d bytes of text that can be printed", maxLabelValue))
+		case slices.ContainsFunc(c.Labels, func(other Label) bool { return other.Key == l.Key }):
+			p.report(key, fmt.Sprintf("the label %s again", l.Key), "each label once")
+		default:
+			c.Labels = append(c.Labels, l)
+			if p.set.keys == nil {
+				p.set.keys = map[string]bool{}
+			}
+			p.set.keys[l.Key] = true
+		}
+	}
+	slices.SortFunc(c.Labels, func(a, b Label) int { return strings.Compare(a.Key, b.Key) })
 }
 
 func (p *parser) required(n *yaml.Node, fields map[string]*yaml.Node, key, want string) {
@@ -188,17 +273,17 @@ func (p *parser) fields(n *yaml.Node, known ...string) map[string]*yaml.Node {
 	return fields
 }
 
-// items returns the items of a list, which has at least one; none for a list that is
-// absent.
-func (p *parser) items(n *yaml.Node, what string) []*yaml.Node {
+// items returns the items of a list, which has at least one and not too many; none for a list
+// that is absent.
+func (p *parser) items(n *yaml.Node, what string, most int) []*yaml.Node {
 	switch {
 	case n == nil:
 		return nil
 	case n.Kind != yaml.SequenceNode || len(n.Content) == 0:
 		p.report(n, what+" is no list, or an empty one", "a list with something in it")
 		return nil
-	case len(n.Content) > maxList:
-		p.report(n, fmt.Sprintf("%s has %d items", what, len(n.Content)), fmt.Sprintf("at most %d", maxList))
+	case len(n.Content) > most:
+		p.report(n, fmt.Sprintf("%s has %d items", what, len(n.Content)), fmt.Sprintf("at most %d", most))
 		return nil
 	}
 	return n.Content

@@ -98,9 +98,9 @@ func (m *Metrics) AuthFailures(listener string) func() {
 	return m.failures.WithLabelValues(listener).Inc
 }
 
-// maxNames bounds the callers with series of their own, however often their file
+// maxNames bounds the callers, or teams, with series of their own, however often their file
 // changes. Further callers are counted together.
-const maxNames = 1024
+const maxNames = 256
 
 // names are the names of callers that have series of their own.
 type names struct {

@@ -75,7 +75,7 @@ func New(o Options) *Metrics {
 		failed:    counters("weir_store_errors_total", "Acts for which the store reached no decision, by the class of error.", "class"),
 		requests:  counters("weir_http_requests_total", "HTTP requests that were answered.", "path", "code"),
 		calls:     counters("weir_grpc_calls_total", "Unary gRPC calls that were answered.", "method", "code"),
-		callers:   counters("weir_caller_requests_total", "Requests by the caller's name in the file of callers, the listener, and whether the caller was admitted, forbidden or unauthenticated.", "caller", "listener", "outcome"),
+		callers:   counters("weir_caller_requests_total", "Requests by the caller's name in the file of callers, or by the team of a caller with labels, the listener, and whether the caller was admitted, forbidden or unauthenticated.", "caller", "listener", "outcome"),
 		rejected:  counters("weir_rejected_total", "Connections and calls that a listener rejected before it decoded them, by reason: too many connections, too much request memory, too many watches, a message or header that is too large, a message that arrived too slowly, an answer that was not read, or a client that broke HTTP/2's rules or sent a flood of frames that are no calls.", "listener", "reason"),
 		retired:   counters("weir_grpc_connections_retired_total", "gRPC connections whose clients were asked to reconnect, because they were idle or old.", "reason"),
 		compared:  counters("weir_compared_total", "Calls of Envoy that were answered with another service's answer, by how Weir's differs.", "result"),
