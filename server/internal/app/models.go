@@ -18,6 +18,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/meter"
 	"github.com/weirlimit/weir/server/internal/metrics"
 	"github.com/weirlimit/weir/server/internal/mockmodel"
+	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/server/internal/traffic"
 )
 
@@ -145,7 +146,7 @@ func (a *App) newModels() (*listener, *listener, error) {
 	m := &o.Models
 	options := meter.Options{
 		Rules: a.rules.Load, Domain: m.Domain, Taker: t.frontEnd("models", a.engine), Timeout: o.Timeout, UpstreamTimeout: m.UpstreamTimeout, ReadOn: m.ReadOn,
-		MaxBody: int64(m.MaxBody) << 20, Bounds: o.Limits.Bounds, Budget: a.budget, Rejected: t.rejections("models"), Unmatched: t.unmatched,
+		MaxBody: int64(m.MaxBody) << 20, Budget: a.budget, Rejected: t.rejections("models"), Unmatched: t.unmatched,
 		Observer: modelObserver{t.metrics.Models(), &t.traffic.Models}, Logger: o.Logger,
 	}
 	switch domains := a.rules.Load().Domains(); {
@@ -161,6 +162,16 @@ func (a *App) newModels() (*listener, *listener, error) {
 		return nil, nil, err
 	}
 	if err := a.upstreamKey(&options); err != nil {
+		return nil, nil, err
+	}
+	a.rules.check = func(set *rules.Set) error {
+		hasLabel := func(string) bool { return false }
+		if a.callers != nil {
+			hasLabel = a.callers.HasLabel
+		}
+		return meter.CheckRules(set, options.Domain, hasLabel, o.MaxKeys)
+	}
+	if err := a.rules.check(a.rules.Load()); err != nil {
 		return nil, nil, err
 	}
 	var mock *listener

@@ -37,6 +37,8 @@ type ruleFiles struct {
 	logger *slog.Logger
 	// follow is called with new rules before they come into force.
 	follow func(*rules.Set)
+	// check, if not nil, is asked whether new rules are good.
+	check func(*rules.Set) error
 	// reloaded is called with the result of a reading that ask asked for.
 	reloaded func(error)
 
@@ -218,11 +220,17 @@ func (r *ruleFiles) load(asked bool) {
 	}
 	r.seen = seen
 	set, err := rules.LoadFrom(reading)
+	if err == nil && r.check != nil {
+		err = r.check(set)
+	}
 	if err != nil {
 		r.failures.Add(1)
 		r.failed.Store(&err)
 		r.logger.Error("the rules files changed and are wrong; the rules in force stay", "config", r.source.Paths, "error", err)
 		return
+	}
+	for _, l := range set.RenamedSince(r.Load()) {
+		r.logger.Warn("a limit starts fresh, because it has another name; was: keeps the keys of the earlier one", "rule", l.Rule, "at", l.At.String(), "name", l.New, "was", l.Old)
 	}
 	r.use(set)
 	r.logger.Info("the rules files changed and are in force", "config", r.source.Paths, "domains", len(set.Domains()), "rules", len(set.Rules()))

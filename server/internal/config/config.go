@@ -168,6 +168,8 @@ type RateLimit struct {
 	At Position
 	// Name stands in the file, or is empty.
 	Name string
+	// Was is an earlier name, whose keys the limit keeps; empty: none.
+	Was string
 	// Replaces are the names of the limits that this one replaces.
 	Replaces []string
 	// Unlimited limits grant everything; their Limit means nothing.

@@ -235,8 +235,24 @@ func (p *parser) names(limits []RateLimit, objects []object) {
 			names[l.Name] = p.line(objects[i], "name")
 		}
 	}
+	for i := range limits {
+		p.was(&limits[i], objects[i], names)
+	}
 	for i, o := range objects {
 		limits[i].Replaces = p.replaces(o, names)
+	}
+}
+
+// was checks the earlier name of a limit, whose keys are nobody else's.
+func (p *parser) was(l *RateLimit, o object, names map[string]string) {
+	switch at, taken := names[l.Was]; {
+	case l.Was == "":
+	case l.Name == "":
+		p.report(o.position("was"), "was without name", "the new name beside it")
+	case taken:
+		p.report(p.get(o, "was"), "was is "+quote(l.Was)+", a name in the same descriptor", "a name that no limit has now; "+at+" has it")
+	default:
+		names[l.Was] = p.line(o, "was")
 	}
 }
 

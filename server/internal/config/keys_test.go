@@ -67,6 +67,8 @@ func (k property) beside() string {
 		return "algorithm: gcra, unit: second, count: usd"
 	case k.name == "count" || k.name == "on_store_failure" || k.name == "max_keys":
 		return "algorithm: gcra, unit: second, requests_per_unit: 1"
+	case k.name == "was":
+		return "algorithm: gcra, unit: second, requests_per_unit: 1, name: new"
 	case k.name == "keep":
 		return "algorithm: gcra, unit: second, requests_per_unit: 1, burst: 1000000000"
 	case k.name == "quota":

@@ -249,6 +249,7 @@ func limitRules() []schema {
 		{"if": has("algorithm", schema{"enum": logging}), "then": atMost(mostLogged)},
 		{"if": has("algorithm", schema{"not": schema{"enum": reporting}}), "then": atMost(mostUnits)},
 		{"if": schema{"not": has("algorithm", nil)}, "then": atMost(mostCounted)},
+		{"if": has("was", nil), "then": schema{"required": []string{"name"}}},
 	}
 	return append(rules, algorithmRules()...)
 }

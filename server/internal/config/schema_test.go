@@ -132,7 +132,7 @@ func TestExamplesNameTheSchema(t *testing.T) {
 // beyond are the mistakes that a schema cannot tell, or that a YAML parser has
 // lost before it sees the file. Those of quota depend on other numbers, or on other maps.
 var beyond = []string{
-	"equal entries", "second document", "replaces itself", "binary",
+	"equal entries", "second document", "was itself", "was another's name", "replaces itself", "binary",
 	"quota of one", "quota with a small burst", "quota of short windows", "quota for some", "quota and otherwise", "quota and trial",
 	"quota in the shadow", "quota for a part", "quota of any key", "quota of a key twice", "quota in two orders",
 	"count with a point", "count with an exponent", // whole numbers, to JSON

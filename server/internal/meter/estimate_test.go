@@ -121,7 +121,7 @@ func TestSmallLimit(t *testing.T) {
 	for _, key := range []string{"secret", "another"} {
 		if key == "another" {
 			// A limit of the key's own is smaller still.
-			ask := b.proxy.ask(keyOf(key), "mock-5")
+			ask := b.proxy.ask(&subject{key: keyOf(key), model: "mock-5"})
 			ask.Costs = meters
 			plan, err := b.set.Plan(ask)
 			if err != nil {

@@ -65,21 +65,51 @@ var meters = func() map[string]int64 {
 	return all
 }()
 
-// ask returns the request to the rules about a caller and a model.
-func (h *holder) ask(key, model string) *rules.Request {
-	entries := [2]rules.Entry{{Key: "key", Value: key}, {Key: "model", Value: model}}
+// A subject is who makes a request, and of what.
+type subject struct {
+	key    string // the caller's name, or the digest of its credential
+	labels []callers.Label
+	// endUser is whom the client says that it works for; empty: nobody. It may be invented, so
+	// that it only narrows what the key may do.
+	endUser string
+	model   string
+}
+
+// The keys of the entries that a request has besides its caller's labels.
+const (
+	entryKey     = "key"
+	entryModel   = "model"
+	entryEndUser = "end_user"
+)
+
+// descriptors returns the descriptors of a request.
+func (s *subject) descriptors() [][]rules.Entry {
+	key, model := rules.Entry{Key: entryKey, Value: s.key}, rules.Entry{Key: entryModel, Value: s.model}
+	all := [][]rules.Entry{{key}, {model}, {key, model}}
+	for _, l := range s.labels {
+		label := rules.Entry{Key: l.Key, Value: l.Value}
+		all = append(all, []rules.Entry{label}, []rules.Entry{label, model})
+	}
+	if s.endUser != "" {
+		all = append(all, []rules.Entry{key, {Key: entryEndUser, Value: s.endUser}})
+	}
+	return all
+}
+
+// ask returns the request to the rules about a subject.
+func (h *holder) ask(s *subject) *rules.Request {
 	// A request may last for the whole timeout, and its settlement be repeated after that.
 	life := min(h.UpstreamTimeout+settleFor, weir.MaxWait)
 	return &rules.Request{
-		Domain: h.Domain, Descriptors: [][]rules.Entry{entries[:1:1], entries[1:2], entries[:2]},
-		Hold: life.Truncate(time.Millisecond), Costs: meters, Immediate: true, Bounds: h.Bounds,
+		Domain: h.Domain, Descriptors: s.descriptors(),
+		Hold: life.Truncate(time.Millisecond), Costs: meters, Immediate: true,
 	}
 }
 
 // hold estimates a request and holds all of it, or nothing. Describe is called with the plan
 // that was decided. The error is a [*refusal].
 func (h *holder) hold(ctx context.Context, r *request, key string, describe func(*rules.Plan)) (*held, error) {
-	set, ask := h.Rules(), h.ask(key, r.model)
+	set, ask := h.Rules(), h.ask(&subject{key, callers.FromContext(ctx).Labels(), r.endUser, r.model})
 	if err := mayAsk(ctx, ask); err != nil {
 		return nil, err
 	}

@@ -51,8 +51,6 @@ type Options struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// MaxBody is the size of the largest body, in bytes. Zero: 32 MiB.
 	MaxBody int64
-	// Bounds limit the size of a request to the rules.
-	Bounds rules.Bounds
 	// Budget bounds the memory of bodies. Nil: no bound.
 	Budget *admission.Budget
 	// Rejected, if not nil, is called for each request that found no room in the budget.
@@ -301,7 +299,7 @@ func (p *Proxy) prepare(w http.ResponseWriter, r *http.Request, x *exchange) err
 	}
 	ctx := callers.NewContext(r.Context(), who)
 	if x.endpoint == catalog {
-		return mayAsk(ctx, p.ask(key, ""))
+		return mayAsk(ctx, p.ask(&subject{key: key}))
 	}
 	if coding := r.Header.Values("Content-Encoding"); len(coding) > 0 {
 		return misunderstood(http.StatusUnsupportedMediaType, "unsupported_encoding", invalidRequest, "the body is compressed: want it plain")

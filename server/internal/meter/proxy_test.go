@@ -143,7 +143,7 @@ func newBench(t *testing.T, text string, upstream http.Handler, change ...func(*
 // used returns what the limits of a key have used, by their names.
 func (b *bench) used(key, model string) map[string]int64 {
 	b.t.Helper()
-	ask := b.proxy.ask(key, model)
+	ask := b.proxy.ask(&subject{key: key, model: model})
 	ask.Costs, ask.Hold = meters, 0
 	plan, err := b.set.Plan(ask)
 	if err != nil {

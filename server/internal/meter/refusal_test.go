@@ -195,7 +195,7 @@ func (b *bench) wantBody(a answered, path, kind, code, other string) {
 // occupy takes the only slot of the key.
 func occupy(o *Options) {
 	h := &holder{Options: o}
-	ask := h.ask(secretKey, "mock")
+	ask := h.ask(&subject{key: secretKey, model: "mock"})
 	ask.Costs, ask.Hold = meters, 1e12
 	plan, err := o.Rules().Plan(ask)
 	if err != nil {

@@ -26,6 +26,7 @@ type request struct {
 	body     []byte
 	fields   []field
 	model    string
+	endUser  string // whom the client says that it works for; empty: nobody
 	stream   bool
 	bounded  bool   // the output has a bound
 	bound    int64  // of one answer, in tokens
@@ -72,6 +73,8 @@ var readers = map[string]func(r *request, f *field) error{
 	"conversation":          (*request).readStored,
 	"service_tier":          (*request).readTier,
 	"modalities":            (*request).readModalities,
+	"user":                  (*request).readUser,
+	"metadata":              (*request).readMetadata,
 }
 
 // spellings are the names of readers by their spelling.
@@ -376,6 +379,54 @@ func (r *request) readModalities(f *field) error {
 		}
 	}
 	return nil
+}
+
+// maxEndUser is the length of the longest name of an end user, in bytes.
+const maxEndUser = 1024
+
+// readUser reads for whom a client of OpenAI's form works.
+func (r *request) readUser(f *field) error {
+	if r.endpoint == messages || r.endpoint == countTokens {
+		return nil // It is not one of Anthropic's.
+	}
+	return r.readEndUser(f)
+}
+
+// readMetadata reads for whom a client of Anthropic's form works. OpenAI's metadata are only kept.
+func (r *request) readMetadata(f *field) error {
+	if f.null() || r.endpoint != messages && r.endpoint != countTokens {
+		return nil
+	}
+	fields, err := fieldsOf(`the field "metadata"`, f.value, r.memory)
+	if err != nil {
+		return err
+	}
+	given := false
+	for i := range fields {
+		m := &fields[i]
+		switch {
+		case string(spelling(nil, []byte(m.name))) != "userid":
+			continue
+		case m.name != "user_id":
+			return invalidBody(fmt.Sprintf("the field %q of \"metadata\" is another spelling of \"user_id\"", shorten(m.name)))
+		case given:
+			return invalidBody("the field \"user_id\" of \"metadata\" is there twice")
+		}
+		given = true
+		if err := r.readEndUser(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *request) readEndUser(f *field) error {
+	name, err := f.text()
+	if err == nil && len(name) > maxEndUser {
+		return invalidBody(fmt.Sprintf("the field %q has %d bytes: at most %d", f.name, len(name), maxEndUser))
+	}
+	r.endUser = name
+	return err
 }
 
 // some reports whether a value is there and not null.

@@ -381,7 +381,7 @@ func suffix(l *config.RateLimit, place int, path string) string {
 	case l.Name == "":
 		return fmt.Sprintf(";%s#%d", path, place)
 	default:
-		return string(appendEscaped([]byte(";"+path+";"), l.Name, ""))
+		return string(appendEscaped([]byte(";"+path+";"), cmp.Or(l.Was, l.Name), ""))
 	}
 }
 
