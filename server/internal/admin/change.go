@@ -38,6 +38,7 @@ var actions = map[string]action{
 		return a.override(ctx, req, targets, nil)
 	},
 	"override": (*api).limit,
+	"move":     (*api).move,
 }
 
 // changeAnswer is the body of the answer to a change.
@@ -105,7 +106,10 @@ func (r *request) allow(action string) error {
 	if r.text != "" && action != "override" {
 		return problem.Invalid("limit", "given", "none: "+action+" has none")
 	}
-	if r.timed && (action == "reset" || action == "clear") {
+	if (len(r.to) > 0) != (action == "move") {
+		return problem.Invalid("to", "given", "the entries of another key for move, and none for other actions")
+	}
+	if r.timed && (action == "reset" || action == "clear" || action == "move") {
 		return problem.Invalid("for", "given", "none: "+action+" takes effect once")
 	}
 	return nil
@@ -353,7 +357,7 @@ func (a *api) audit(r *http.Request, o *outcome) {
 	if o.answer != nil {
 		attrs = append(attrs, "keys", digests(o.answer.Keys), "spread", o.answer.Spread)
 	}
-	if o.action != "reset" && o.action != "clear" {
+	if o.action != "reset" && o.action != "clear" && o.action != "move" {
 		attrs = append(attrs, "until", o.req.until.UTC().Format(time.RFC3339))
 	}
 	if o.req.text != "" {

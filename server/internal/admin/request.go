@@ -24,8 +24,9 @@ const maxBody = 64 << 10
 type request struct {
 	domain  string
 	entries []rules.Entry
-	name    string // of one limit; empty: all
-	budget  string // in place of the limits; empty: none
+	to      []rules.Entry // of the key that a move is to; empty for other actions
+	name    string        // of one limit; empty: all
+	budget  string        // in place of the limits; empty: none
 	cost    int64
 	until   time.Time
 	timed   bool   // the request states until
@@ -36,6 +37,7 @@ type request struct {
 type changeBody struct {
 	Domain  string      `json:"domain"`
 	Entries []entryBody `json:"entries"`
+	To      []entryBody `json:"to"`
 	Name    string      `json:"name"`
 	Budget  string      `json:"budget"`
 	For     *string     `json:"for"`
@@ -64,7 +66,7 @@ func readChange(w http.ResponseWriter, r *http.Request, now time.Time) (*request
 	return nil, jsonbody.CutShort()
 }
 
-const changeFields = "domain, entries, key, value, name, budget, for, until or limit"
+const changeFields = "domain, entries, to, key, value, name, budget, for, until or limit"
 
 // parseChange parses a body. The error is a [*weir.InvalidError].
 func parseChange(text []byte, now time.Time) (*request, error) {
@@ -73,16 +75,27 @@ func parseChange(text []byte, now time.Time) (*request, error) {
 		return nil, err
 	}
 	req := &request{domain: body.Domain, name: body.Name, budget: body.Budget, cost: 1}
-	for i, e := range body.Entries {
-		if e.Key == nil || e.Value == nil {
-			return nil, problem.Invalid(fmt.Sprintf("entries[%d]", i), "incomplete", "a key and a value")
-		}
-		req.entries = append(req.entries, rules.Entry{Key: *e.Key, Value: *e.Value})
+	var err error
+	if req.entries, err = entriesOf("entries", body.Entries); err != nil {
+		return nil, err
+	}
+	if req.to, err = entriesOf("to", body.To); err != nil {
+		return nil, err
 	}
 	if err := req.check(); err != nil {
 		return nil, err
 	}
 	return req, body.terms(req, now)
+}
+
+func entriesOf(field string, list []entryBody) (entries []rules.Entry, err error) {
+	for i, e := range list {
+		if e.Key == nil || e.Value == nil {
+			return nil, problem.Invalid(fmt.Sprintf("%s[%d]", field, i), "incomplete", "a key and a value")
+		}
+		entries = append(entries, rules.Entry{Key: *e.Key, Value: *e.Value})
+	}
+	return entries, nil
 }
 
 func (r *request) check() error {

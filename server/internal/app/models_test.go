@@ -132,7 +132,7 @@ func TestModelDomain(t *testing.T) {
 	}, "domain", "llm")
 	for unmatched, want := range map[string]int{"": 403, "refuse": 403, "allow": 200} {
 		app := start(t, Options{
-			Config: rulesFor(t, strings.Replace(modelRules, "- key: key", "- key: team", 1)), Unmatched: unmatched,
+			Config: rulesFor(t, strings.Replace(modelRules, "- key: key", "- key: key\n    value: nobody", 1)), Unmatched: unmatched,
 			Models: ModelOptions{Address: "127.0.0.1:0", Mock: true},
 		})
 		status, text := askModel(t, app, "/v1/chat/completions", "Authorization: Bearer me")
@@ -377,4 +377,44 @@ descriptors:
 			}
 		}
 	}
+}
+
+// TestModelLabels wants rules about a label that no caller has refused with their position, at the
+// start and when they change, and limits of a label to hold for all callers that have it.
+func TestModelLabels(t *testing.T) {
+	t.Parallel()
+	const text = "domain: llm\ndescriptors:\n  - {key: team, rate_limit: {name: team, requests_per_unit: 2, unit: day, algorithm: fixed_window}}\n"
+	file := strings.ReplaceAll(readFile(t, callersFile(t, "take", "llm")), "{name: edge,", "{name: edge, labels: {team: web},")
+	config, reloaded := rulesFor(t, text), make(chan error, 1)
+	options := Options{
+		Config: config, Callers: passwordFile(t, file), Reloaded: func(err error) { reloaded <- err },
+		Models: ModelOptions{Address: "127.0.0.1:0", Mock: true},
+	}
+	wrong := options
+	wrong.Config = rulesFor(t, strings.Replace(text, "key: team", "key: tema", 1))
+	if _, err := New(wrong); err == nil || !strings.Contains(err.Error(), `rules.yaml:3:5: a rule about "tema", which no request has`) {
+		t.Errorf("%v", err)
+	}
+	app := start(t, options)
+	if err := os.WriteFile(config, []byte(strings.Replace(text, "key: team", "key: tema", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	app.Reload()
+	if err := <-reloaded; err == nil || !strings.Contains(err.Error(), `"tema"`) {
+		t.Errorf("%v", err)
+	}
+	for i, want := range []int{200, 200, 429} {
+		if status, text := askModel(t, app, "/v1/chat/completions", "Authorization: Bearer "+tokenOf("edge")); status != want {
+			t.Errorf("request %d: %d %s, want %d", i+1, status, text, want)
+		}
+	}
+}
+
+func readFile(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

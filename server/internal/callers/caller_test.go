@@ -65,7 +65,7 @@ func TestParse(t *testing.T) {
 		"a list of lists":                   {caller("tokens: ["+digest+"]", "verbs: [[take]]", "domains: [d]"), "f:4:13: a verb is no text; want text"},
 		"a key again":                       {caller("tokens: ["+digest+"]", "verbs: [take]", "verbs: [peek]", "domains: [d]"), `f:5:5: "verbs" again in the same map; want each key once`},
 		"an alias":                          {caller("tokens: &t ["+digest+"]", "certificates: *t", "verbs: [take]", "domains: [d]"), "f:4:19: certificates is no list, or an empty one; want a list with something in it"},
-		"too large":                         {strings.Repeat("#", maxCallersFile+1), "f:1:1: the file is too large; want at most 67108864 bytes"},
+		"too large":                         {strings.Repeat("#", MaxFile+1), "f:1:1: the file is too large; want at most 67108864 bytes"},
 		"large in a form that needs memory": {"callers: [{name: a}" + strings.Repeat(" ", maxFile) + "]", "f:1:1: the file is too large for its form; want at most 65536 bytes, or each caller on lines of its own below callers:, as \"  - name: NAME\""},
 		"labels":                            {caller("labels: {user: ann, team: web, cost_center: \"4711\"}", "tokens: ["+digest+"]", "verbs: [take]", "domains: [d]"), ""},
 		"no labels":                         {caller("labels: {}", "tokens: ["+digest+"]", "verbs: [take]", "domains: [d]"), "f:3:13: labels is no map, or an empty or a long one; want a map of at most 8 keys to texts, such as {user: ann, team: web}"},

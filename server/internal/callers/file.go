@@ -151,7 +151,7 @@ func OpenFile(name string, logger *slog.Logger) (*File, error) {
 		return nil, nil
 	}
 	f := &File{watched[*Set]{
-		setting: "callers", file: name, most: maxCallersFile, logger: logger,
+		setting: "callers", file: name, most: MaxFile, logger: logger,
 		parse: func(text []byte) (*Set, error) { return Parse(name, text) },
 	}}
 	if err := f.watched.open(); err != nil {

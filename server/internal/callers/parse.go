@@ -17,15 +17,17 @@ import (
 	"github.com/weirlimit/weir/server/internal/config"
 )
 
+// MaxFile is the size of the largest file of callers, in bytes.
+const MaxFile = 64 << 20
+
 // The bounds of a file of callers.
 const (
-	maxCallers     = 100_000
-	maxCallersFile = 64 << 20 // bytes
-	maxName        = 64
-	maxList        = 1024 // of tokens, certificates or domains of a caller
-	maxLabels      = 8
-	maxLabelKey    = 64 // bytes
-	maxLabelValue  = 256
+	maxCallers    = 100_000
+	maxName       = 64
+	maxList       = 1024 // of tokens, certificates or domains of a caller
+	maxLabels     = 8
+	maxLabelKey   = 64 // bytes
+	maxLabelValue = 256
 )
 
 var (
@@ -65,8 +67,8 @@ func Parse(file string, text []byte) (*Set, error) {
 	}
 	start := &yaml.Node{Line: 1, Column: 1}
 	switch {
-	case len(text) > maxCallersFile:
-		p.report(start, "the file is too large", fmt.Sprintf("at most %d bytes", maxCallersFile))
+	case len(text) > MaxFile:
+		p.report(start, "the file is too large", fmt.Sprintf("at most %d bytes", MaxFile))
 	case len(text) <= maxFile:
 		p.piece(text)
 	default:

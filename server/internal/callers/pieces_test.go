@@ -46,18 +46,19 @@ func TestLargeFile(t *testing.T) {
 	if first := set.token("token-of-000000000"); fmt.Sprintf("%p", first.domains) != fmt.Sprintf("%p", last.domains) {
 		t.Error("each caller has domains of its own")
 	}
-	if _, err := Parse("f", append(text, "  - name: more\n    tokens: ["+digestOf("one more token of all")+"]\n    verbs: [take]\n    domains: [llm]\n"...)); err == nil ||
-		!strings.HasPrefix(err.Error(), fmt.Sprintf("f:%d:5: more than 100000 callers", 7*maxCallers+3)) {
-		t.Error(err)
+	p := &parser{set: set, callers: maxCallers, file: "f", lines: 41, domains: map[string]map[string]bool{}}
+	p.piece([]byte("callers:\n  - name: more\n    tokens: [" + digestOf("one more token of all") + "]\n    verbs: [take]\n    domains: [llm]\n"))
+	if len(p.problems) != 1 || p.problems[0].String() != "f:43:5: more than 100000 callers; want fewer" {
+		t.Error(p.problems)
 	}
-	lines := bytes.SplitAfter(text, []byte("\n"))
-	lines[2+7*60_000+5] = []byte("    verbs: [steal]\n")
-	want := fmt.Sprintf(`f:%d:13: a verb is "steal"; want one of take`, 2+7*60_000+6)
+	lines := bytes.SplitAfter(company(8_000), []byte("\n"))
+	lines[2+7*6_000+5] = []byte("    verbs: [steal]\n")
+	want := fmt.Sprintf(`f:%d:13: a verb is "steal"; want one of take`, 2+7*6_000+6)
 	if _, err := Parse("f", bytes.Join(lines, nil)); err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}
-	lines[2+7*60_000+5] = []byte("\tverbs: [take]\n")
-	if _, err := Parse("f", bytes.Join(lines, nil)); err == nil || strings.Contains(err.Error(), digestOf("token-of-000060000")) {
+	lines[2+7*6_000+5] = []byte("\tverbs: [take]\n")
+	if _, err := Parse("f", bytes.Join(lines, nil)); err == nil || strings.Contains(err.Error(), digestOf("token-of-000006000")) {
 		t.Error(err)
 	}
 }

@@ -124,7 +124,7 @@ func checkStore(cmd *cobra.Command, o *app.Options) error {
 }
 
 func checkCallers(cmd *cobra.Command, file string) error {
-	text, err := settingfile.ReadSmall(file)
+	text, err := settingfile.Read(file, callers.MaxFile)
 	if err != nil {
 		return err
 	}

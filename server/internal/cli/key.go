@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirlimit/weir/server/internal/app"
+	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 // keyFlags are the flags of weir key's subcommands. Not every one has all.
@@ -33,7 +34,8 @@ func newKey() *cobra.Command {
 		Use:   "key",
 		Short: "Show a key of a running server, or change it for a while",
 		Long: `Key shows the state of a key of a running server, or changes the key: it resets the
-key, or blocks it, allows it or gives it another limit for a while. It calls the
+key, moves what it has used to another key, or blocks it, allows it or gives it another
+limit for a while. It calls the
 server's admin listener.
 
 Write the key like a request: the domain, a space, and its entries in their order,
@@ -56,7 +58,7 @@ not have it yet, 2 the command failed.`,
   weir key override shop call=user:42 --name login --limit 100/min
   weir key clear shop user=42`,
 		Args: func(_ *cobra.Command, args []string) error {
-			return fmt.Errorf("key is followed by get, reset, block, allow, override or clear, not by %q; see 'weir key --help'", strings.Join(args, " "))
+			return fmt.Errorf("key is followed by get, reset, block, allow, override, move or clear, not by %q; see 'weir key --help'", strings.Join(args, " "))
 		},
 		RunE: func(*cobra.Command, []string) error { return nil },
 	}
@@ -78,13 +80,21 @@ var keyActions = []keyAction{
 	{name: "block", short: "Refuse all requests of a key for a while", lasts: true, example: "  weir key block shop user=42 --for 2h"},
 	{name: "allow", short: "Grant all requests of a key for a while", lasts: true, example: "  weir key allow shop user=42 --until 2030-01-01T00:00:00Z"},
 	{name: "override", short: "Give a key another limit for a while", lasts: true, limits: true, example: "  weir key override shop user=42 --limit '100/min burst 20' --for 24h"},
+	{name: "move", short: "Charge what a key has used to another key, and forget it", example: "  weir key move llm team=web team=platform"},
 	{name: "clear", short: "End a block, an allowance or another limit of a key", example: "  weir key clear shop user=42"},
+}
+
+func (a *keyAction) use() string {
+	if a.name == "move" {
+		return "move DOMAIN KEY=VALUE,… KEY=VALUE,…"
+	}
+	return a.name + " DOMAIN KEY=VALUE,…"
 }
 
 func newKeyAction(action keyAction) *cobra.Command {
 	var f keyFlags
 	cmd := &cobra.Command{
-		Use:     action.name + " DOMAIN KEY=VALUE,…",
+		Use:     action.use(),
 		Short:   action.short,
 		Example: action.example,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -189,20 +199,31 @@ type changeAnswer struct {
 
 // change does something to a key.
 func (f *keyFlags) change(cmd *cobra.Command, action string, args []string) error {
+	var to []map[string]string
+	if action == "move" {
+		if len(args) < 3 {
+			return errors.New("key move needs a domain, the key to move, and the key to move it to, such as: weir key move llm team=web team=platform")
+		}
+		_, aim, err := parseKey([]string{args[0], args[len(args)-1]})
+		if err != nil {
+			return err
+		}
+		to, args = entriesOf(aim), args[:len(args)-1]
+	}
 	domain, parsed, err := parseKey(args)
 	if err != nil {
 		return err
 	}
-	entries := []map[string]string{}
-	for _, e := range parsed {
-		entries = append(entries, map[string]string{"key": e.Key, "value": e.Value})
-	}
+	entries := entriesOf(parsed)
 	if action == "override" {
 		if f.limit == "" {
 			return errors.New("key override needs --limit, such as --limit '100/min burst 20'")
 		}
 	}
 	asked := map[string]any{"domain": domain, "entries": entries}
+	if to != nil {
+		asked["to"] = to
+	}
 	for name, value := range map[string]string{"name": f.name, "budget": f.budget, "for": f.lasts, "until": f.til, "limit": f.limit} {
 		if value != "" {
 			asked[name] = value
@@ -227,6 +248,15 @@ func (f *keyFlags) change(cmd *cobra.Command, action string, args []string) erro
 		return &problemsFound{errors.New("in force on this instance; other instances are not notified yet: " + printed(answer.SpreadError))}
 	}
 	return nil
+}
+
+// entriesOf returns entries as the server reads them.
+func entriesOf(parsed []rules.Entry) []map[string]string {
+	entries := []map[string]string{}
+	for _, e := range parsed {
+		entries = append(entries, map[string]string{"key": e.Key, "value": e.Value})
+	}
+	return entries
 }
 
 // complete completes a domain, and then the entries that the server's rules have there.
@@ -284,6 +314,10 @@ func (a *changeAnswer) describe(w io.Writer, action string) {
 	for _, k := range a.Keys {
 		what := "reset"
 		switch o := k.Override; {
+		case action == "move" && !k.Changed:
+			what = "nothing was used"
+		case action == "move":
+			what = "has what was used"
 		case action == "clear" && !k.Changed:
 			what = "had no override on this instance; cleared"
 		case action == "clear":
