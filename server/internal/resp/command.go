@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weirlimit/weir/server/internal/callers"
+	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 // A command is a command of the server.
@@ -122,8 +123,43 @@ func (c *session) command(args [][]byte) {
 				c.null()
 			}
 		}
+	case lower(args[0]) == "getkeys":
+		c.keys(args[1:])
 	default:
 		c.fail("ERR unknown subcommand " + shown(args[0]) + " of COMMAND")
+	}
+}
+
+// keys answers which arguments of a command are keys: proxies and clients of a cluster ask for each
+// command whose keys stand at no fixed place.
+func (c *session) keys(args [][]byte) {
+	if len(args) == 0 {
+		c.fail("ERR Unknown subcommand or wrong number of arguments for 'getkeys'")
+		return
+	}
+	name, args := lower(args[0]), args[1:]
+	cmd, known := c.server.commands[name]
+	verb := verbs[name]
+	switch {
+	case !known || cmd.foreign:
+		c.fail("ERR Invalid command specified")
+	case cmd.key == 0:
+		c.fail("ERR The command has no key arguments")
+	case len(args) < cmd.key || len(args) < cmd.least || len(args) > cmd.most:
+		c.fail("ERR Invalid number of arguments specified for command")
+	case verb == nil:
+		c.array(1)
+		c.bulk(string(args[cmd.key-1]))
+	default:
+		r := &reader{verb: verb, name: name, request: new(rules.Request), args: args}
+		if err := r.read(); err != nil {
+			c.fail(failure(err))
+			return
+		}
+		c.array(len(r.request.Calls))
+		for _, call := range r.request.Calls {
+			c.bulk(call.Key)
+		}
 	}
 }
 
@@ -139,6 +175,11 @@ func (c *session) describe(name string) {
 	c.bulk(name)
 	c.integer(int64(arity))
 	switch {
+	case verbs[name] != nil:
+		c.array(3)
+		c.simple("write")
+		c.simple("fast")
+		c.simple("movablekeys")
 	case cmd.key > 0:
 		c.array(2)
 		c.simple("write")

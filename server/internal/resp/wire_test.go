@@ -21,8 +21,18 @@ func TestReplies(t *testing.T) {
 		"select":          {"SELECT 0\r\nSELECT 1\r\nSELECT x\r\n", "+OK\r\n-ERR DB index is out of range: there is only 0\r\n-ERR DB index is out of range: there is only 0\r\n", ""},
 		"command": {
 			"COMMAND INFO Weir.take get ping\r\nCOMMAND GET\r\n",
-			lines("*3 *10 $9 weir.take :-3 *2 +write +fast :1 :1 :1 *0 *0 *0 *0 $-1 *10 $4 ping :-1 *1 +fast :0 :0 :0 *0 *0 *0 *0") + "-ERR unknown subcommand \"GET\" of COMMAND\r\n",
-			lines("*3 *10 $9 weir.take :-3 *2 +write +fast :1 :1 :1 *0 *0 *0 *0 _ *10 $4 ping :-1 *1 +fast :0 :0 :0 *0 *0 *0 *0") + "-ERR unknown subcommand \"GET\" of COMMAND\r\n",
+			lines("*3 *10 $9 weir.take :-3 *3 +write +fast +movablekeys :1 :1 :1 *0 *0 *0 *0 $-1 *10 $4 ping :-1 *1 +fast :0 :0 :0 *0 *0 *0 *0") + "-ERR unknown subcommand \"GET\" of COMMAND\r\n",
+			lines("*3 *10 $9 weir.take :-3 *3 +write +fast +movablekeys :1 :1 :1 *0 *0 *0 *0 _ *10 $4 ping :-1 *1 +fast :0 :0 :0 *0 *0 *0 *0") + "-ERR unknown subcommand \"GET\" of COMMAND\r\n",
+		},
+		"command getkeys": {
+			"COMMAND GETKEYS Weir.Take a 9/s cost 2 and and 9/s KEEP 1 AND c 1/d ID x IN d\r\nCOMMAND GETKEYS weir.settle a 9/s COST 1 ID and\r\nCOMMAND GETKEYS cl.throttle b 1 1 1\r\n",
+			lines("*3 $1 a $3 and $1 c *1 $1 a *1 $1 b"), "",
+		},
+		"command getkeys of none": {
+			"COMMAND GETKEYS\r\nCOMMAND GETKEYS get a\r\nCOMMAND GETKEYS POST a\r\nCOMMAND GETKEYS ping\r\nCOMMAND GETKEYS weir.take a\r\nCOMMAND GETKEYS weir.take a 9/s AND b\r\n",
+			"-ERR Unknown subcommand or wrong number of arguments for 'getkeys'\r\n-ERR Invalid command specified\r\n-ERR Invalid command specified\r\n" +
+				"-ERR The command has no key arguments\r\n-ERR Invalid number of arguments specified for command\r\n" +
+				"-ERR Usage: weir.take " + verbs["weir.take"].usage + "\r\n", "",
 		},
 		"command docs":     {"COMMAND DOCS\r\n", lines("*0"), lines("%0")},
 		"command count":    {"COMMAND COUNT\r\n", lines(":20"), ""},
