@@ -105,6 +105,10 @@ promises: ## check what Weir and other limiters promise, and write the table of 
 guard: ## measure the CPU time that a gRPC call costs the server, with h2load
 	@GO='$(GO)' scripts/guard.sh
 
+.PHONY: bench-clients
+bench-clients: build ## compare the asyncio storage for limits with that of redis-py, in turns; fetches packages from PyPI
+	WEIR=$(CURDIR)/bin/weir clients/peers/python/run bench
+
 .PHONY: bench-parts
 bench-parts: ## measure packages by themselves; BENCHTIME=5s for steadier numbers
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./internal/memstore ./internal/redisstore

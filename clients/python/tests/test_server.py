@@ -4,6 +4,8 @@ import asyncio
 import logging
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 import unittest
@@ -362,6 +364,25 @@ class TestAsync(Served, unittest.TestCase):
             await weir.close()
             return [d.count for d in found[1::2]]
         self.assertEqual(asyncio.run(run()), list(range(2, 21, 2)))
+
+
+PROCESS = """
+import sys, time
+ahead = float(sys.argv[2])
+real, steady = time.time, time.monotonic
+time.time, time.monotonic = (lambda: real() + ahead), (lambda: steady() + ahead)
+from weir import Weir
+weir = Weir(timeout=60)
+print(sum(bool(weir.take(sys.argv[1], "400/day fixed_window")) for _ in range(100)))
+"""
+
+
+@unittest.skipUnless(URL, "WEIR_URL names no server")
+class TestClocks(unittest.TestCase):
+    def test_processes_whose_clocks_differ_grant_the_limit(self):
+        k = key()
+        processes = [subprocess.Popen([sys.executable, "-B", "-c", PROCESS, k, str(1.5 * (i % 2))], stdout=subprocess.PIPE, text=True) for i in range(6)]
+        self.assertEqual(sum(int(p.communicate(timeout=120)[0]) for p in processes), 400)
 
 
 class TestMiddleware(unittest.TestCase):
