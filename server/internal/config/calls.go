@@ -3,6 +3,8 @@ package config
 import (
 	"maps"
 	"slices"
+
+	"github.com/weirlimit/weir"
 )
 
 // Calls say what programs may do with limits that come with their calls. The zero value is
@@ -16,6 +18,8 @@ type Calls struct {
 	// other limits together; 0: --max-keys.
 	MaxKeys        int
 	OnStoreFailure StoreFailure
+	// RLSAlgorithm is how limits in descriptors count; nil for envoyproxy/ratelimit's window.
+	RLSAlgorithm *weir.Algorithm
 	// Names are the limits that hold in place of those of programs with the same name, by
 	// name.
 	Names []NamedLimit
@@ -64,6 +68,11 @@ func (p *parser) calls(o object) Calls {
 	c.MaxKeys = p.maxKeys(in)
 	if i, ok := p.word(in, "on_store_failure", storeFailures); ok {
 		c.OnStoreFailure = StoreFailure(i)
+	}
+	if i, ok := p.word(in, "rls_algorithm", rlsAlgorithms); ok {
+		if algorithm, err := weir.ParseAlgorithm(rlsAlgorithms[i]); err == nil {
+			c.RLSAlgorithm = &algorithm
+		}
 	}
 	if p.get(in, "names") == nil {
 		return c

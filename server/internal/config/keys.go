@@ -100,6 +100,8 @@ var (
 	reporting = with(func(t algo.Traits) bool { return t.Reports })
 	counting  = with(func(t algo.Traits) bool { return !t.HoldsSlots })
 	shareable = []string{weir.GCRA.String()}
+	// rlsAlgorithms take any count and unit that Envoy may send, up to the largest count, and no further number.
+	rlsAlgorithms = []string{weir.GCRA.String(), weir.RollingWindow.String(), weir.TokenBucket.String(), weir.SlidingCounter.String()}
 	// leasable are the algorithms whose units can be spent later than charged.
 	leasable = with(func(t algo.Traits) bool { return !t.HoldsSlots && !t.Delays })
 )
@@ -178,6 +180,7 @@ var inCalls = newScope("in calls", "calls",
 	property{name: "allow", form: asTruth, absent: "`true`", doc: "Decide limits in calls. With false, only rules count, and a call with a limit is forbidden."},
 	property{name: "max_keys", form: asNumber, least: 1, most: keylimit.MaxKeys, absent: "any number, unless --max-keys says otherwise", doc: "The number of recently used keys that each instance tracks: of each of the names, and of all other limits in calls together. Further keys share one budget."},
 	property{name: "on_store_failure", form: asWord, words: storeFailures, absent: "local", doc: "The answer while the store reaches no decision."},
+	property{name: "rls_algorithm", form: asWord, words: rlsAlgorithms, absent: "envoyproxy/ratelimit's fixed window", doc: "How limits count that Envoy sends in descriptors. Their numbers stay, and another algorithm is another budget."},
 	property{name: "names", form: asNamed, of: "named", doc: "Limits that hold in place of those of the same name in calls: they replace the numbers and the algorithm of a program without a new version of it."},
 )
 

@@ -52,6 +52,29 @@ func TestOverride(t *testing.T) {
 	newBench(t, overridden, rls.Mode{}).want("OK | OK 0", "x=1 @0/MINUTE", in("unknown"))
 }
 
+// TestOverrideByAlgorithm: the file says how limits in descriptors count.
+func TestOverrideByAlgorithm(t *testing.T) {
+	t.Parallel()
+	const file = `
+domain: d
+calls: {rls_algorithm: gcra}
+descriptors:
+  - key: ours
+    rate_limit: {algorithm: gcra, requests_per_unit: 5, unit: minute, name: ours}
+`
+	b := newBench(t, file, rls.Mode{})
+	b.wants(`
+		x=1 @2/MINUTE => OK | OK 2/MINUTE 1 30s
+		x=1 @2/MINUTE => OK | OK 2/MINUTE 0 1m0s
+		x=1 @2/MINUTE => OVER_LIMIT | OVER_LIMIT 2/MINUTE 0 30s
+		wait 30s
+		x=1 @2/MINUTE => OK | OK 2/MINUTE 0 1m0s
+		x=1 @3/MINUTE +0 => OK | OK 3/MINUTE 1 40s`)
+	// A refusal charges no other limit with an algorithm.
+	b.wants(`
+		x=1 @2/MINUTE; ours=1 => OVER_LIMIT | OVER_LIMIT 2/MINUTE 0 30s | OK 5/MINUTE ours 5 0s`)
+}
+
 // TestManyOverrides brings more limits along than are remembered.
 func TestManyOverrides(t *testing.T) {
 	t.Parallel()

@@ -62,6 +62,7 @@ type Override struct {
 // cannot be read.
 func (s *Service) read(req *Request, asked *rules.Request) (invalid error) {
 	asked.Domain, asked.Bounds = req.Domain, s.options.Bounds
+	algorithm := s.options.Rules().OverrideAlgorithm(req.Domain)
 	for i := range req.Descriptors {
 		d := &req.Descriptors[i]
 		entries, settles := withoutSettle(d.Entries)
@@ -77,7 +78,7 @@ func (s *Service) read(req *Request, asked *rules.Request) (invalid error) {
 		if d.Limit == nil {
 			continue
 		}
-		rule, err := s.overrides.rule(*d.Limit)
+		rule, err := s.overrides.rule(*d.Limit, algorithm)
 		if err != nil && invalid == nil {
 			invalid = within(fmt.Sprintf("descriptors[%d].limit.", i), err)
 		}
@@ -179,13 +180,24 @@ const maxOverrides = 1024
 // ready for use.
 type overrides struct {
 	mu    sync.RWMutex
-	rules map[Override]*rules.Rule
+	rules map[countedBy]*rules.Rule
 }
 
-// rule returns the rule of an override.
-func (c *overrides) rule(o Override) (*rules.Rule, error) {
+// A countedBy is an override, and how it counts: the number of the algorithm, or -1 for
+// envoyproxy/ratelimit's window.
+type countedBy struct {
+	Override
+	algorithm int
+}
+
+// rule returns the rule of an override that is counted by the algorithm.
+func (c *overrides) rule(o Override, algorithm *weir.Algorithm) (*rules.Rule, error) {
+	by := countedBy{o, -1}
+	if algorithm != nil {
+		by.algorithm = int(*algorithm)
+	}
 	c.mu.RLock()
-	rule := c.rules[o]
+	rule := c.rules[by]
 	c.mu.RUnlock()
 	if rule != nil {
 		return rule, nil
@@ -193,15 +205,15 @@ func (c *overrides) rule(o Override) (*rules.Rule, error) {
 	if o.Unit < Second || o.Unit >= units {
 		return nil, invalid("unit", strconv.Itoa(int(o.Unit)), "1 … 7: SECOND, MINUTE, HOUR, DAY, MONTH, YEAR or WEEK")
 	}
-	rule, err := rules.Override(int64(o.Requests), unitNames[o.Unit], o.Multiplier)
+	rule, err := rules.Override(int64(o.Requests), unitNames[o.Unit], o.Multiplier, algorithm)
 	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.rules == nil || len(c.rules) >= maxOverrides {
-		c.rules = make(map[Override]*rules.Rule)
+		c.rules = make(map[countedBy]*rules.Rule)
 	}
-	c.rules[o] = rule
+	c.rules[by] = rule
 	return rule, nil
 }

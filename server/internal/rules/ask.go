@@ -26,24 +26,33 @@ type Ask struct {
 	Override *Rule
 }
 
-// Override returns the rule of a limit that comes with a request: count units in windows
-// of multiplier times the unit, counted like rules that name no algorithm.
-// With one unit it continues the count of such a rule for the same entries. The
-// error is a [*weir.InvalidError].
-func Override(count int64, unit string, multiplier uint32) (*Rule, error) {
+// Override returns the rule of a limit that comes with a request: count units in multiplier
+// times the unit. Without an algorithm, it is counted in windows like rules that name none, and
+// with one unit it continues the count of such a rule for the same entries. With one, it belongs to the
+// act of the rules that name one. The error is a [*weir.InvalidError].
+func Override(count int64, unit string, multiplier uint32, algorithm *weir.Algorithm) (*Rule, error) {
 	limit, err := config.Window(count, unit, multiplier)
 	if err != nil {
 		return nil, err
+	}
+	suffix := ";"
+	if algorithm != nil {
+		limit = weir.Limit{Algorithm: *algorithm, Count: limit.Count, Period: limit.Period}
+		suffix += algorithm.String() + "/"
 	}
 	compiled, err := limit.Compile()
 	if err != nil {
 		return nil, err
 	}
-	l := &Limit{Limit: compiled, OnStoreFailure: config.FailError, suffix: ";" + unit}
+	l := &Limit{Limit: compiled, OnStoreFailure: config.FailError, suffix: suffix + unit}
 	if multiplier != 1 {
 		l.suffix += "*" + strconv.FormatUint(uint64(multiplier), 10)
 	}
-	return &Rule{Limits: []*Limit{l}, all: []*Limit{l}, Unit: unit, counter: widest(compiled)}, nil
+	r := &Rule{Limits: []*Limit{l}, all: []*Limit{l}, Unit: unit}
+	if r.Grouped = algorithm != nil; !r.Grouped {
+		r.counter = widest(compiled)
+	}
+	return r, nil
 }
 
 // Counter returns the rule's limit with the largest count there is; nil for rules that

@@ -14,7 +14,7 @@ import (
 
 func override(t *testing.T, count int64, unit string, multiplier uint32) *rules.Rule {
 	t.Helper()
-	r, err := rules.Override(count, unit, multiplier)
+	r, err := rules.Override(count, unit, multiplier, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,10 +129,26 @@ func TestOverride(t *testing.T) {
 		{-1, "second", 1, "count"},
 		{math.MaxUint32 + 1, "second", 1, "count"},
 	} {
-		_, err := rules.Override(c.count, c.unit, c.multiplier)
+		_, err := rules.Override(c.count, c.unit, c.multiplier, nil)
 		if invalid := new(weir.InvalidError); !errors.As(err, &invalid) || invalid.Field != c.field {
 			t.Errorf("%+v: got %v, want an error that names %s", c, err, c.field)
 		}
+	}
+}
+
+// TestOverrideByAlgorithm: another algorithm is another budget, beside rules that name one.
+func TestOverrideByAlgorithm(t *testing.T) {
+	t.Parallel()
+	gcra := weir.GCRA
+	r, err := rules.Override(7, "minute", 10, &gcra)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l := r.Limits[0]; l.Algorithm != weir.GCRA || l.Count != 7 || l.Period != 10*time.Minute || l.ChargeRefused || r.Counter() != nil || !r.Grouped {
+		t.Errorf("rule %+v, limit %+v", r, l)
+	}
+	if _, err := rules.Override(math.MaxUint32, "minute", 1, &gcra); !errors.Is(err, weir.ErrInvalid) {
+		t.Errorf("a count above the largest: %v", err)
 	}
 }
 

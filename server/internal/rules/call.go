@@ -54,6 +54,7 @@ type calls struct {
 	domain    string
 	path      string // what the keys of all limits in calls begin with
 	forbidden bool
+	rls       *weir.Algorithm        // of limits in descriptors; nil for envoyproxy/ratelimit's window
 	names     map[string]*namedCalls // that the domain's file has
 	unnamed   namedCalls
 }
@@ -88,7 +89,7 @@ func CallPath(domain string) string {
 
 // readCalls makes the settings of a domain.
 func (s *Set) readCalls(name string, c *config.Calls) (*calls, error) {
-	in := &calls{domain: name, path: CallPath(name), forbidden: c.Forbidden, names: make(map[string]*namedCalls, len(c.Names))}
+	in := &calls{domain: name, path: CallPath(name), forbidden: c.Forbidden, rls: c.RLSAlgorithm, names: make(map[string]*namedCalls, len(c.Names))}
 	in.unnamed = newNamed(in.path, "", c.MaxKeys, c.OnStoreFailure)
 	s.bounded = s.bounded || c.MaxKeys > 0
 	s.calls[in.path] = in
@@ -342,6 +343,15 @@ func (b *builder) findCalls(s *Set) error {
 // Charges reports whether a take of the request may charge anything.
 func (r *Request) Charges() bool {
 	return (len(r.Descriptors) > 0 || len(r.Calls) == 0) && (r.Cost > 0 || r.UpTo > 0 || r.Costs != nil) || slices.ContainsFunc(r.Calls, func(c Call) bool { return c.Cost > 0 })
+}
+
+// OverrideAlgorithm returns how limits in descriptors count in a domain; nil for
+// envoyproxy/ratelimit's window.
+func (s *Set) OverrideAlgorithm(domain string) *weir.Algorithm {
+	if d := s.domains[domain]; d != nil {
+		return d.calls.rls
+	}
+	return nil
 }
 
 // callsOf returns the settings of a domain.
