@@ -33,7 +33,6 @@ try limits python/bin/python install_python
 try rate-limiter-flexible node/node_modules/rate-limiter-flexible \
   npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$folder/node" rate-limiter-flexible@11.4.0 ioredis@5.8.2
 try ratelimit bin/service_cmd install_go github.com/envoyproxy/ratelimit/src/service_cmd@v1.4.1-0.20260122083618-3fb702589d36
-try gubernator bin/gubernator install_go github.com/gubernator-io/gubernator/v2/cmd/gubernator@v2.21.0
 try throttlecrab crab/bin/throttlecrab-server install_crab
 
 cd tools/promises && GOWORK=off "$GO" test -count=1 -timeout 60m -run '^TestTable$' -v . -args -peers "$folder" -table ../../docs/comparison.md "$@" | grep -v '^=== '

@@ -93,7 +93,8 @@ func (a *admission) admit(next http.Handler) http.Handler {
 
 // refuse names the limit that refused for longest.
 func refuse(w http.ResponseWriter, d weir.Decision) {
-	wait := (d.RetryAfter + time.Second - 1) / time.Second
-	w.Header().Set("Retry-After", fmt.Sprint(int64(wait)))
+	if seconds, ok := d.RetrySeconds(); ok {
+		w.Header().Set("Retry-After", fmt.Sprint(seconds))
+	}
 	http.Error(w, "too many requests of this "+d.Limit.Name, http.StatusTooManyRequests)
 }

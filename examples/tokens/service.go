@@ -77,12 +77,12 @@ func (s *service) answer(w http.ResponseWriter, r *http.Request) {
 
 // refuse says when to ask again.
 func refuse(w http.ResponseWriter, d weir.Decision) {
-	if d.RetryAfter == weir.Never {
+	seconds, ok := d.RetrySeconds()
+	if !ok {
 		http.Error(w, "more tokens than anybody may use at once: ask for fewer", http.StatusRequestEntityTooLarge)
 		return
 	}
-	seconds := (d.RetryAfter + time.Second - 1) / time.Second
-	w.Header().Set("Retry-After", strconv.FormatInt(int64(seconds), 10))
+	w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
 	http.Error(w, "no tokens left for now", http.StatusTooManyRequests)
 }
 

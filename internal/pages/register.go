@@ -122,6 +122,8 @@ var Register = []Claim{
 	{Page: "docs/nginx.md", Language: "console", Test: "server/internal/e2e.TestNginxDocs"},
 	{Page: "docs/testing.md", Language: "sh", Because: "TestScript/usage starts servers with these settings"},
 	{Page: "docs/middleware.md", Language: "sh", Test: "deploy/check.TestReplaces"},
+	{Page: "docs/redis.md", Has: "--scan", Test: "internal/redisstore.TestRemoveWeir"},
+	{Page: "docs/resp.md", Language: "js", Because: "server/tools/sdks tests with packages of Node; these are options of ioredis 5.8"},
 	{Page: "docs/redis.md", Has: "user weir", Test: "internal/redisstore.TestLeastPrivileges"},
 	{Page: "docs/redis.md", Has: "weir serve", Because: "names a host; TestReadmeServer runs the same command"},
 	{Page: "docs/operations.md", Has: "/readyz", Because: "the tests of store outages in server/internal/app make this call"},

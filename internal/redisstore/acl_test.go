@@ -2,7 +2,9 @@ package redisstore_test
 
 import (
 	"errors"
+	"net"
 	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/pages"
 	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
@@ -76,6 +79,36 @@ func TestLeastPrivileges(t *testing.T) {
 	confine(t, server, "-time")
 	if a := takeOne(store, "k"); !errors.Is(a.Err, weir.ErrMisconfigured) {
 		t.Errorf("without +time: %v", a.Err)
+	}
+}
+
+// TestRemoveWeir types what docs/redis.md has to remove Weir: its keys go, and others stay.
+func TestRemoveWeir(t *testing.T) {
+	t.Parallel()
+	for _, program := range []string{"sh", "xargs", "redis-cli"} {
+		testserver.Require(t, program)
+	}
+	server := testserver.StartRedis(t)
+	client := dial(t, server.Addr())
+	if err := client.Set(t.Context(), "another program's", 1, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	store := open(t, client, redisstore.Options{})
+	for _, key := range []string{"a", "b", "with spaces"} {
+		if a := takeOne(store, key); a.Err != nil {
+			t.Fatal(a.Err)
+		}
+	}
+	for _, b := range pages.Mine(t, "docs/redis.md") {
+		_, port, _ := net.SplitHostPort(server.Addr())
+		out, err := exec.Command("sh", "-c", strings.ReplaceAll(b.Text, "redis-cli", "redis-cli -p "+port)).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	left, err := client.Keys(t.Context(), "*").Result()
+	if err != nil || len(left) != 1 || left[0] != "another program's" {
+		t.Errorf("%q are left, %v: want the key of another program", left, err)
 	}
 }
 

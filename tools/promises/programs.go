@@ -73,7 +73,6 @@ func Peers(folder string) (found []Limiter, missing []string) {
 	add(Limiter{Name: "limits, fixed window, Redis", Version: "5.8.0", Family: Window, Redis: true, Open: limits("fixed")}, "python/bin/python")
 	add(Limiter{Name: "limits, moving window, Redis", Version: "5.8.0", Family: Sliding, Redis: true, Open: limits("moving")}, "python/bin/python")
 	add(Limiter{Name: "envoyproxy/ratelimit", Version: "3fb702589d36 (2026-01)", Family: Window, Redis: true, WholeSeconds: true, Open: envoyproxy(filepath.Join(folder, "bin/service_cmd"))}, "bin/service_cmd")
-	add(Limiter{Name: "gubernator, token bucket", Version: "v2.21.0", Family: Window, Open: gubernator(filepath.Join(folder, "bin/gubernator"))}, "bin/gubernator")
 	add(Limiter{Name: "throttlecrab", Version: "0.4.40", Open: throttlecrab(filepath.Join(folder, "crab/bin/throttlecrab-server"))}, "crab/bin/throttlecrab-server")
 	return found, missing
 }
@@ -200,41 +199,6 @@ func envoyproxy(program string) func(testing.TB, Setting, func(string) string) T
 			}
 			return a
 		}}
-	}
-}
-
-func gubernator(program string) func(testing.TB, Setting, func(string) string) Target {
-	return func(t testing.TB, s Setting, redirect func(string) string) Target {
-		address, grpc := testserver.FreeAddr(t), testserver.FreeAddr(t)
-		cmd := exec.Command(program)
-		cmd.Env = append(os.Environ(), "GUBER_GRPC_ADDRESS="+grpc, "GUBER_HTTP_ADDRESS="+address, "GUBER_ADVERTISE_ADDRESS="+grpc, "GUBER_PEER_DISCOVERY_TYPE=none", "GUBER_MEMBERLIST_ADVERTISE_ADDRESS="+testserver.FreeAddr(t))
-		testserver.Start(t, cmd)
-		listening(t, address)
-		url := "http://" + redirect(address) + "/v1/GetRateLimits"
-		d := &library{change: func(n Setting) { s = n }}
-		d.take = func(key string, cost int, _ string) Answer {
-			name, _ := json.Marshal(key)
-			status, _, text, err := post(url, fmt.Sprintf(`{"requests":[{"name":"n","unique_key":%s,"hits":"%d","limit":"%d","duration":"%d"}]}`, name, cost, s.Count, s.Period.Milliseconds()))
-			if err != nil {
-				return failed(err)
-			}
-			var answer struct {
-				Responses []struct {
-					Status, Error string
-					ResetTime     string `json:"reset_time"`
-				}
-			}
-			if err := json.Unmarshal(text, &answer); err != nil || status != 200 || len(answer.Responses) == 0 || answer.Responses[0].Error != "" {
-				return failed(fmt.Errorf("%d %s", status, text))
-			}
-			a := Answer{Granted: answer.Responses[0].Status != "OVER_LIMIT", Retry: -1}
-			if reset, err := strconv.ParseInt(answer.Responses[0].ResetTime, 10, 64); err == nil {
-				a.Retry = time.Duration(reset-time.Now().UnixMilli()) * time.Millisecond
-			}
-			return a
-		}
-		testserver.Eventually(t, "gubernator decides", func() bool { return d.Take("ready", 1, "").Err == nil })
-		return d
 	}
 }
 

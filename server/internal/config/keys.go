@@ -188,7 +188,7 @@ var inCalls = newScope("in calls", "calls",
 var besideCalls = []string{"shadow_mode", "trial", "max_keys", "on_store_failure"}
 
 var inNamed = newScope("in names", "named",
-	"What holds for the limits of this name in calls. With the keys of a rate_limit, except unlimited, name, was, replaces, budget, keep, lease, quota, count and dollars, it replaces their numbers and their algorithm; without an algorithm, these stay.",
+	"The rule for limits of this name in calls. With the keys of a rate_limit, except unlimited, name, was, replaces, budget, keep, lease, quota, count and dollars, it replaces their numbers and their algorithm; without an algorithm, these stay.",
 	append(slices.DeleteFunc(slices.Clone(inLimit.keys), func(k property) bool {
 		return slices.Contains(append([]string{"unlimited", "name", "was", "replaces", "budget", "keep", "lease", "quota", "count", "dollars"}, besideCalls...), k.name)
 	}),
