@@ -29,6 +29,7 @@ func (a *App) serveQuotas(o *frames.Options, listed names, guarded map[string]*m
 	}
 	m := a.method(quotav3.RateLimitQuotaService_StreamRateLimitQuotas_FullMethodName)
 	guarded[m.name], listed[quotav3.RateLimitQuotaService_ServiceDesc.ServiceName] = m, grpc.ServiceInfo{}
+	o.StreamMessages = map[string]int{m.name: rlqs.MaxMessageBytes}
 	o.Streams[m.name] = func(s *frames.Stream) {
 		client := s.RemoteAddr().String()
 		m.observe(s.Call, func(ctx context.Context, _ *frames.Call) error { return a.quotas.Serve(ctx, s, client) })

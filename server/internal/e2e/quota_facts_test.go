@@ -161,16 +161,43 @@ func (a assignment) action(key, value string) *quotav3.RateLimitQuotaResponse_Bu
 // answers over in their order, and the last one turns the marker.
 func (s *script) tell(e *edge, all ...assignment) {
 	s.t.Helper()
-	m := new(quotav3.RateLimitQuotaResponse)
-	for _, a := range all {
-		m.BucketAction = append(m.BucketAction, a.action("route", "checkout"))
-	}
 	s.marked = !s.marked
 	rule, want := typev3.RateLimitStrategy_DENY_ALL, http.StatusTooManyRequests
 	if s.marked {
 		rule, want = typev3.RateLimitStrategy_ALLOW_ALL, http.StatusOK
 	}
-	m.BucketAction = append(m.BucketAction, blanket(rule).action("user", marker))
+	s.send(blanket(rule), all...)
+	s.turned(e, want)
+}
+
+// tellFor sends an assignment that has a second, and returns when that has passed: the marker is
+// allowed as long.
+func (s *script) tellFor(e *edge, a assignment) {
+	s.t.Helper()
+	mark := blanket(typev3.RateLimitStrategy_ALLOW_ALL)
+	a.ttl, mark.ttl = durationpb.New(time.Second), durationpb.New(time.Second)
+	s.send(mark, a)
+	s.turned(e, http.StatusTooManyRequests)
+	s.marked = false
+}
+
+// turned waits until the marker gets a status.
+func (s *script) turned(e *edge, want int) {
+	s.t.Helper()
+	testserver.Eventually(s.t, "the worker has taken the answer over", func() bool {
+		status, _ := e.send("/", "X-User-Id: "+marker)
+		return status == want
+	})
+}
+
+// send sends assignments, and that of the marker behind them, and waits until Envoy has read them.
+func (s *script) send(mark assignment, all ...assignment) {
+	s.t.Helper()
+	m := new(quotav3.RateLimitQuotaResponse)
+	for _, a := range all {
+		m.BucketAction = append(m.BucketAction, a.action("route", "checkout"))
+	}
+	m.BucketAction = append(m.BucketAction, mark.action("user", marker))
 	text, err := proto.Marshal(m)
 	if err != nil {
 		s.t.Fatal(err)
@@ -189,10 +216,6 @@ func (s *script) tell(e *edge, all ...assignment) {
 	case <-time.After(testserver.Patience):
 		s.t.Fatal("Envoy does not acknowledge")
 	}
-	testserver.Eventually(s.t, "the worker has taken the answer over", func() bool {
-		status, _ := e.send("/", "X-User-Id: "+marker)
-		return status == want
-	})
 }
 
 // pass sends n requests and returns how many pass.
@@ -251,11 +274,14 @@ func TestQuotaClient(t *testing.T) {
 	s.tell(e, deny, lease(20, 2))
 	fact("behind a refusal of everything in one message it is full", e.pass(25), 20)
 
-	spend(400, 4) // more than the requests until the bucket has ended
-	s.tell(e, bucketOf(400, 365*24*60*60, 1, time.Second))
-	testserver.Eventually(t, "the bucket has ended", func() bool { return e.pass(1) == 0 })
-	s.tell(e, lease(400, 1))
-	fact("the same bucket is full if its time has ended", e.pass(410), 400)
+	spend(10, 4)
+	if !s.marked {
+		s.tell(e, lease(10, 1)) // the marker has to turn
+	}
+	s.tellFor(e, lease(10, 1))
+	fact("a bucket whose time has ended refuses", e.pass(2), 0)
+	s.tell(e, lease(10, 1))
+	fact("the same bucket is full afterwards", e.pass(15), 10)
 
 	for what, ttl := range map[string]*durationpb.Duration{"no time to live": nil, "none at all": durationpb.New(0), "less than a second": durationpb.New(900 * time.Millisecond)} {
 		a := lease(100, 3)

@@ -67,8 +67,23 @@ func TestQuotaPage(t *testing.T) {
 		}
 		e.tries(lines...)
 	}
-	if n := w.metric(t, "weir_rlqs_buckets"); n != 3 {
+	// Whatever a client puts into its bucket's id, it gets no lease, and others do.
+	for _, value := range []string{"\xff\xfe", strings.Repeat("x", 50_000), "\xc3" + strings.Repeat("y", 50_000)} {
+		for range 3 {
+			if status, _ := e.send("/", "X-User-Id: "+value); status != http.StatusTooManyRequests {
+				t.Errorf("%.5q: status %d", value, status)
+			}
+		}
+	}
+	e.tries("X-User-Id: c")
+	if n := w.metric(t, "weir_rlqs_buckets"); n != 4 {
 		t.Errorf("%v buckets", n)
+	}
+	if n := w.metric(t, "weir_rlqs_streams"); n != 1 {
+		t.Errorf("%v streams", n)
+	}
+	if n := w.metric(t, "weir_rlqs_unleased_units_total"); n != 0 {
+		t.Errorf("%v requests were granted without a lease", n)
 	}
 }
 

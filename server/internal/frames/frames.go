@@ -64,6 +64,9 @@ type Options struct {
 	// MaxMessage is the size of the largest message, in bytes, before it was compressed.
 	// Default: 256 KiB.
 	MaxMessage int
+	// StreamMessages are sizes of the largest messages of single Streams, by full method, in place
+	// of MaxMessage.
+	StreamMessages map[string]int
 	// Oversized has replies, by method, to unary calls whose message is larger than
 	// MaxMessage. The message is not read. The calls of other methods fail with
 	// RESOURCE_EXHAUSTED.
@@ -171,6 +174,14 @@ func (o Options) withDefaults() (Options, error) {
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, 10*time.Minute)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return o, nil
+}
+
+// most returns the size of the largest message of a call.
+func (o *Options) most(c *Call) int64 {
+	if n, own := o.StreamMessages[c.method]; own {
+		return int64(n)
+	}
+	return int64(o.MaxMessage)
 }
 
 // tick is how often connections are looked after: often enough for the shortest

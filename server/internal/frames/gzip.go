@@ -63,9 +63,9 @@ func (c *Call) unpack(packed []byte) ([]byte, *Failure) {
 		return nil, errGzip
 	}
 	size, s := int64(binary.LittleEndian.Uint32(packed[len(packed)-4:])), c.conn.server
-	if size > int64(s.options.MaxMessage) {
+	if most := s.options.most(c); size > most {
 		s.count(ReasonMessage, c.conn.nc)
-		return nil, tooLarge(size, int64(s.options.MaxMessage))
+		return nil, tooLarge(size, most)
 	}
 	if c.Take(size) != nil {
 		return nil, errFull

@@ -236,7 +236,7 @@ func (st *stream) lacks() int64 { return prefixLength + st.size() - int64(len(st
 // expect reserves the memory of a message whose prefix has come, and lets the client send
 // the rest.
 func (c *conn) expect(st *stream) *Failure {
-	size, most := st.size(), int64(c.server.options.MaxMessage)
+	size, most := st.size(), c.server.options.most(&st.call)
 	switch {
 	case st.body[0] != 0 && (st.body[0] != 1 || !st.call.gzip):
 		return errEncoding

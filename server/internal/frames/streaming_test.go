@@ -302,6 +302,32 @@ func TestAcknowledged(t *testing.T) {
 	w.quiet()
 }
 
+// TestStreamMessages: a stream may have a bound of its own for its messages, compressed or not.
+func TestStreamMessages(t *testing.T) {
+	t.Parallel()
+	const size = 900_000
+	p := serve(t, frames.Options{StreamMessages: map[string]int{chat: 1 << 20}})
+	conn := p.dial(t, plaintext)
+	for _, options := range [][]grpc.CallOption{nil, {grpc.UseCompressor(grpcgzip.Name)}} {
+		for method, code := range map[string]codes.Code{chat: codes.OK, acks: codes.ResourceExhausted} {
+			s := begin(t, within(t, 20*time.Second), conn, method, options...)
+			message := bytes.Repeat([]byte{7}, size)
+			_ = s.SendMsg(wrapperspb.Bytes(message))
+			switch {
+			case method == chat:
+				s.wants(message)
+				_ = s.CloseSend()
+				s.ends(code, "")
+			case method == acks:
+				s.ends(code, "")
+			}
+		}
+		s := begin(t, within(t, 20*time.Second), conn, chat, options...)
+		_ = s.SendMsg(wrapperspb.Bytes(make([]byte, 2<<20)))
+		s.ends(codes.ResourceExhausted, "at most 1048576")
+	}
+}
+
 // TestPart ends the handlers of streams whose clients have nothing to say.
 func TestPart(t *testing.T) {
 	t.Parallel()

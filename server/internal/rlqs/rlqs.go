@@ -59,6 +59,8 @@ const (
 	margin, enough = 1.2, 0.8
 	// maxIDBytes is the largest bucket id.
 	maxIDBytes = 4 << 10
+	// maxRefused is how many buckets an Envoy is told to abandon at a time.
+	maxRefused = 20_000
 	// batch is how many leases are charged in one call.
 	batch = 128
 )

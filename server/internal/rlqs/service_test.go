@@ -457,6 +457,10 @@ func TestRejected(t *testing.T) {
 		e.send(&pb.RateLimitQuotaUsageReports{Domain: "other"})
 		wants(<-e.ended, codes.InvalidArgument, `domain is "other"`)
 		e = dial(t, s)
+		e.in <- []byte("\x0a\x04edge\x12\x0a\x0a\x08\x0a\x06\x0a\x01a\x12\x01\xff") // an id of other bytes than text
+		if got := e.next(0); got != "" || s.Stats().Buckets != 0 {
+			t.Errorf("%s, %+v", got, s.Stats())
+		}
 		for i := range 3 {
 			e.report(0, 1, "a", fmt.Sprint(i))
 		}

@@ -1,22 +1,18 @@
 package rlqs
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
 	"maps"
-	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
@@ -125,14 +121,14 @@ func (c *stream) receive(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		var reports pb.RateLimitQuotaUsageReports
-		if err := proto.Unmarshal(message, &reports); err != nil {
-			return status.Error(codes.InvalidArgument, "the message is no RateLimitQuotaUsageReports")
+		domain, err := decode(message, func(*usage) error { return nil })
+		if err != nil {
+			return status.Error(codes.InvalidArgument, err.Error())
 		}
-		if err := c.name(ctx, reports.GetDomain()); err != nil {
+		if err := c.name(ctx, domain); err != nil {
 			return err
 		}
-		if err := c.reports(ctx, reports.GetBucketQuotaUsages()); err != nil {
+		if err := c.reports(ctx, message); err != nil {
 			return err
 		}
 	}
@@ -159,40 +155,9 @@ func (c *stream) name(ctx context.Context, domain string) error {
 }
 
 // reports takes note of what was spent, and refunds and charges accordingly.
-func (c *stream) reports(ctx context.Context, usages []*pb.RateLimitQuotaUsageReports_BucketQuotaUsage) error {
+func (c *stream) reports(ctx context.Context, message []byte) error {
 	s := c.service
-	var due []*rules.Request
-	now := time.Now()
-	s.mu.Lock()
-	wake := false
-	for _, u := range usages {
-		entries := idOf(u.GetBucketId())
-		key := textOf(entries)
-		allowed, denied := count(u.GetNumRequestsAllowed()), count(u.GetNumRequestsDenied())
-		s.stats.Granted += allowed
-		s.stats.Refused += denied
-		b := c.buckets[key]
-		if b == nil {
-			var err error
-			if b, err = c.open(key, entries); err != nil {
-				s.mu.Unlock()
-				return err
-			}
-			if wake = true; b == nil {
-				continue
-			}
-		}
-		if n := b.report(now, allowed, denied); n > 0 {
-			if b.rule != nil && !b.rule.Unlimited {
-				s.stats.Unleased += n
-				due = append(due, &rules.Request{Kind: acts.KindRecord, Domain: c.domain, Descriptors: [][]rules.Entry{b.asked}, Cost: min(n, weir.MaxCost)})
-			}
-		}
-		for _, l := range b.settle(now) {
-			due = append(due, refund(c.domain, l))
-		}
-	}
-	s.mu.Unlock()
+	due, wake, err := c.note(message)
 	if wake {
 		select {
 		case c.wake <- struct{}{}:
@@ -200,7 +165,44 @@ func (c *stream) reports(ctx context.Context, usages []*pb.RateLimitQuotaUsageRe
 		}
 	}
 	s.charge(ctx, due)
-	return nil
+	return err
+}
+
+// note takes note of reports. It returns what is to be refunded and charged, and whether there are
+// new buckets.
+func (c *stream) note(message []byte) (due []*rules.Request, wake bool, err error) {
+	s := c.service
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	unleased := map[*bucket]int64{}
+	_, err = decode(message, func(u *usage) error {
+		key := textOf(u.id)
+		s.stats.Granted += u.allowed
+		s.stats.Refused += u.denied
+		b := c.buckets[key]
+		if b == nil {
+			var err error
+			if b, err = c.open(key, u.id); err != nil {
+				return err
+			}
+			if wake = true; b == nil {
+				return nil
+			}
+		}
+		if n := b.report(now, u.allowed, u.denied); n > 0 && b.rule != nil && !b.rule.Unlimited {
+			unleased[b] += n
+		}
+		for _, l := range b.settle(now) {
+			due = append(due, refund(c.domain, l))
+		}
+		return nil
+	})
+	for b, n := range unleased {
+		s.stats.Unleased += n
+		due = append(due, &rules.Request{Kind: acts.KindRecord, Domain: c.domain, Descriptors: [][]rules.Entry{b.asked}, Cost: min(n, weir.MaxCost)})
+	}
+	return due, wake, err
 }
 
 // refund returns the request that refunds the rest of a lease.
@@ -246,12 +248,13 @@ func (s *Service) charge(ctx context.Context, due []*rules.Request) {
 // open begins to serve a bucket. It returns nil if the stream has as many as it may.
 func (c *stream) open(key string, entries []rules.Entry) (*bucket, error) {
 	s, size := c.service, int64(2*len(key)+1024)
-	if len(c.buckets) >= s.options.Buckets || len(key) > maxIDBytes {
-		if len(c.refused) < s.options.Buckets {
+	valid := utf8.ValidString(key)
+	if len(c.buckets) >= s.options.Buckets || len(key) > maxIDBytes || !valid {
+		if len(c.refused) < maxRefused && valid { // Envoy reads no other texts
 			c.refused[key] = entries
 		}
 		if _, due := s.crowded.Due(); due {
-			s.options.Logger.Warn("an Envoy reports too many buckets, or too large ones; it has to abandon further ones",
+			s.options.Logger.Warn("an Envoy reports too many buckets, or ids that are too large or no UTF-8; they get no leases",
 				"client", c.client, "domain", c.domain, "buckets", len(c.buckets), "most", s.options.Buckets)
 		}
 		return nil, nil
@@ -272,19 +275,6 @@ func (c *stream) open(key string, entries []rules.Entry) (*bucket, error) {
 	b := &bucket{stream: c, budget: g, entries: entries, size: size}
 	g.holders[b], c.buckets[key] = struct{}{}, b
 	return b, nil
-}
-
-// count returns a number of requests, which no Envoy reports as larger.
-func count(n uint64) int64 { return int64(min(n, math.MaxUint32)) }
-
-// idOf returns the entries of a bucket id, by key.
-func idOf(id *pb.BucketId) []rules.Entry {
-	entries := make([]rules.Entry, 0, len(id.GetBucket()))
-	for key, value := range id.GetBucket() {
-		entries = append(entries, rules.Entry{Key: strings.Clone(key), Value: strings.Clone(value)})
-	}
-	slices.SortFunc(entries, func(a, b rules.Entry) int { return cmp.Compare(a.Key, b.Key) })
-	return entries
 }
 
 // textOf returns a text that is the same for the same id, and different for others.
