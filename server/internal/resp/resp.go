@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/panics"
@@ -35,8 +36,9 @@ const (
 	authTimeout  = 10 * time.Second // from the first byte to AUTH, whatever commands come
 	authDelay    = 250 * time.Millisecond
 	writeTimeout = 5 * time.Second
-	maxUnsent    = 16 << 10 // bytes of replies that wait to be written
-	maxPipeline  = 1024     // replies that wait to be written
+	writeSlack   = time.Second // by which a write may take longer
+	maxUnsent    = 16 << 10    // bytes of replies that wait to be written
+	maxPipeline  = 1024        // replies that wait to be written
 )
 
 // Options are what [New] needs. Taker and Rules are required.
@@ -48,7 +50,7 @@ type Options struct {
 	Rules func() *rules.Set
 	// Callers authenticates the clients. Nil: they need no password.
 	Callers *callers.Authenticator
-	// Timeout is how long a command may wait for its decision. Zero:
+	// Timeout is how long a command may wait for its decision, or up to a sixteenth less. Zero:
 	// [DefaultTimeout].
 	Timeout time.Duration
 	// MaxConnections is the number of clients that may be connected. A further one replaces
@@ -67,8 +69,8 @@ type Server struct {
 	taker          weir.Taker
 	rules          func() *rules.Set
 	callers        *callers.Authenticator // nil: no password is needed
-	timeout        time.Duration
-	authDelay      time.Duration // of the answer to a wrong password
+	ends           *deadline.Group        // of the decisions
+	authDelay      time.Duration          // of the answer to a wrong password
 	maxConnections int
 	room           *admission.Room
 	panics         *panics.Reporter
@@ -96,7 +98,7 @@ func New(o Options) *Server {
 		rules:          o.Rules,
 		callers:        o.Callers,
 		authDelay:      authDelay,
-		timeout:        cmp.Or(o.Timeout, DefaultTimeout),
+		ends:           deadline.NewGroup(cmp.Or(o.Timeout, DefaultTimeout)),
 		maxConnections: cmp.Or(o.MaxConnections, DefaultMaxConnections),
 		logger:         cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
 		panics:         o.Panics,

@@ -1,9 +1,11 @@
 package resp
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"time"
 
@@ -46,7 +48,11 @@ type session struct {
 	whole  int    // bytes of out that are whole replies
 	unsent int    // replies that are not written yet, undecided ones included
 
-	active bool // a command has come since the deadline was set
+	active bool // a command has come since due was set
+	// Deadlines of the connection are moved once they are near, not for each command: due is how
+	// long the client has, armed what the connection waits for, and written until when it writes.
+	due, armed, written time.Time
+
 	ending bool // nothing more is read
 	broken bool // nothing more can be written
 }
@@ -88,20 +94,34 @@ func (c *session) await() bool {
 	}
 	if c.active {
 		c.active = false
-		if c.conn.SetReadDeadline(c.deadline()) != nil {
+		c.due = c.deadline()
+	}
+	for {
+		if (c.armed.IsZero() || c.due.Before(c.armed)) && !c.arm() {
+			return false
+		}
+		// The order matters: either this sees that the server drains, or the server's
+		// deadline replaces the one above.
+		if c.server.draining.Load() {
+			c.ending = true
+			return false
+		}
+		c.makeRoom()
+		n, err := c.conn.Read(c.in[len(c.in):cap(c.in)])
+		c.in = c.in[:len(c.in)+n]
+		if n > 0 || err == nil {
+			return true
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) || !time.Now().Before(c.due) || !c.arm() {
 			return false
 		}
 	}
-	// The order matters: either this sees that the server drains, or the server's
-	// deadline replaces the one above.
-	if c.server.draining.Load() {
-		c.ending = true
-		return false
-	}
-	c.makeRoom()
-	n, err := c.conn.Read(c.in[len(c.in):cap(c.in)])
-	c.in = c.in[:len(c.in)+n]
-	return n > 0 || err == nil
+}
+
+// arm has the connection wait for as long as the client has.
+func (c *session) arm() bool {
+	c.armed = c.due
+	return c.conn.SetReadDeadline(c.due) == nil
 }
 
 func (c *session) deadline() time.Time {
@@ -201,7 +221,11 @@ func (c *session) flush() {
 	if len(c.out) == 0 || c.broken {
 		return
 	}
-	err := c.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+	var err error
+	if now := time.Now(); c.written.Sub(now) < writeTimeout {
+		c.written = now.Add(writeTimeout + writeSlack)
+		err = c.conn.SetWriteDeadline(c.written)
+	}
 	if err == nil {
 		_, err = c.conn.Write(c.out)
 	}

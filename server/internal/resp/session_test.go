@@ -273,6 +273,7 @@ func TestIdleClientsAreHungUpOn(t *testing.T) {
 		"pings before AUTH":         {true, "", "PING\r\n", authTimeout},
 		"resets before AUTH":        {true, "", "RESET\r\n", authTimeout},
 		"reset after AUTH":          {true, "AUTH secret\r\nRESET\r\n", "PING\r\n", authTimeout},
+		"commands, then silence":    {false, strings.Repeat("PING\r\n", 3), "", idleTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -303,6 +304,30 @@ func TestIdleClientsAreHungUpOn(t *testing.T) {
 	}
 }
 
+// TestCommandsGainTime: each command gains a client the idle time, however long ago the first was.
+func TestCommandsGainTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		conn := connect(t, newServer(t, Options{}))
+		begun, reply := time.Now(), make([]byte, len("+PONG\r\n"))
+		for range 5 {
+			time.Sleep(idleTimeout - time.Second)
+			if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(conn, reply); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := io.Copy(io.Discard, conn); err != nil {
+			t.Error(err)
+		}
+		if took, want := time.Since(begun), 6*idleTimeout-5*time.Second; took != want {
+			t.Errorf("hung up after %s, want %s", took, want)
+		}
+	})
+}
+
 func TestWhoDoesNotReadIsHungUpOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -314,7 +339,7 @@ func TestWhoDoesNotReadIsHungUpOn(t *testing.T) {
 		if got := tell(t, other, "PING\r\nQUIT\r\n"); got != "+PONG\r\n+OK\r\n" {
 			t.Errorf("another client is answered %q", got)
 		}
-		time.Sleep(writeTimeout + time.Millisecond)
+		time.Sleep(writeTimeout + writeSlack + time.Millisecond)
 		synctest.Wait()
 		if n := s.Clients(); n != 0 {
 			t.Errorf("%d clients are left", n)

@@ -1,7 +1,6 @@
 package resp
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -163,11 +162,9 @@ func (c *session) settle() {
 		return
 	}
 	c.batch = nil
-	ctx, cancel := context.WithTimeout(c.server.base, c.server.timeout)
 	if len(b.acts) > 0 {
-		c.server.taker.Take(ctx, b.acts)
+		c.server.taker.Take(c.server.ends.Bound(c.server.base), b.acts)
 	}
-	cancel()
 	for i := range b.n {
 		a := &b.asks[i]
 		c.whole = len(c.out)
