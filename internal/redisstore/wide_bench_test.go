@@ -1,0 +1,66 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/redisstore"
+	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
+)
+
+// BenchmarkWide takes in shapes that are wider than the plain one: windows of many buckets, acts
+// with many charges of one limit, and acts under many limits. It reports what one act costs.
+func BenchmarkWide(b *testing.B) {
+	client := dial(b, testserver.StartRedis(b).Addr())
+	plain := large(0)
+	buckets := func(n int) *weir.Limit {
+		return weir.Limit{Algorithm: weir.RollingWindow, Count: 100_000, Period: time.Hour, Buckets: n}.MustCompile()
+	}
+	charges := func(n int, limit func(int) *weir.Limit) func(key string) *weir.Act {
+		return func(key string) *weir.Act {
+			a := storetest.NewAct()
+			for i := range n {
+				a.Charges = append(a.Charges, weir.Charge{Key: fmt.Sprint(key, ":", i), Limit: limit(i), Cost: 1})
+			}
+			a.Decisions = make([]weir.Decision, n)
+			return a
+		}
+	}
+	var eight []*weir.Limit
+	for i := range 8 {
+		eight = append(eight, weir.Limit{Count: 100_000 + int64(i), Period: time.Minute}.MustCompile())
+	}
+	for _, c := range []struct {
+		name string
+		act  func(string) *weir.Act
+	}{
+		{"plain", charges(1, func(int) *weir.Limit { return plain })},
+		{"60 buckets", charges(1, func(int) *weir.Limit { return buckets(60) })},
+		{"3600 buckets", charges(1, func(int) *weir.Limit { return buckets(3600) })},
+		{"8 limits", charges(8, func(i int) *weir.Limit { return eight[i] })},
+		{"64 keys", charges(64, func(int) *weir.Limit { return plain })},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			store := open(b, client, redisstore.Options{Prefix: "wide " + c.name + ":"})
+			var acts []*weir.Act
+			for i := range 64 {
+				acts = append(acts, c.act(fmt.Sprint("user:", i)))
+			}
+			store.Take(context.Background(), acts)
+			client.ConfigResetStat(context.Background())
+			before := clientCPU()
+			for b.Loop() {
+				if store.Take(context.Background(), acts); acts[0].Err != nil {
+					b.Fatal(acts[0].Err)
+				}
+			}
+			n := float64(b.N * len(acts))
+			b.ReportMetric(float64((clientCPU()-before).Microseconds())/n, "client-µs/act")
+			report(b, client, b.N*len(acts))
+		})
+	}
+}
