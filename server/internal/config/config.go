@@ -170,6 +170,8 @@ type RateLimit struct {
 	Name string
 	// Was is an earlier name, whose keys the limit keeps; empty: none.
 	Was string
+	// Show says that everybody whom the limit applies to may see what is used of it.
+	Show bool
 	// Replaces are the names of the limits that this one replaces.
 	Replaces []string
 	// Unlimited limits grant everything; their Limit means nothing.

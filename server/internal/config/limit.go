@@ -117,7 +117,7 @@ func (p *parser) ours(o object, l *RateLimit) bool {
 		Buckets:       int(min(p.positive(o, "buckets"), math.MaxInt32)),
 		ChargeRefused: p.truth(o, "charge_refused"),
 	}
-	l.MaxKeys, l.Was = p.maxKeys(o), p.printable(o, "was")
+	l.MaxKeys, l.Was, l.Show = p.maxKeys(o), p.printable(o, "was"), p.truth(o, "show")
 	p.lease(o, l)
 	if i, ok := p.word(o, "anchor", anchors); ok {
 		l.Limit.Anchor = weir.Anchor(i)

@@ -72,7 +72,7 @@ type subject struct {
 	// endUser is whom the client says that it works for; empty: nobody. It may be invented, so
 	// that it only narrows what the key may do.
 	endUser string
-	model   string
+	model   string // empty: none
 }
 
 // The keys of the entries that a request has besides its caller's labels.
@@ -82,13 +82,19 @@ const (
 	entryEndUser = "end_user"
 )
 
-// descriptors returns the descriptors of a request.
+// descriptors returns the descriptors of a request: what is known of it, each alone and with its
+// model.
 func (s *subject) descriptors() [][]rules.Entry {
 	key, model := rules.Entry{Key: entryKey, Value: s.key}, rules.Entry{Key: entryModel, Value: s.model}
-	all := [][]rules.Entry{{key}, {model}, {key, model}}
+	all := [][]rules.Entry{{key}}
 	for _, l := range s.labels {
-		label := rules.Entry{Key: l.Key, Value: l.Value}
-		all = append(all, []rules.Entry{label}, []rules.Entry{label, model})
+		all = append(all, []rules.Entry{{Key: l.Key, Value: l.Value}})
+	}
+	if s.model != "" {
+		for _, alone := range all {
+			all = append(all, []rules.Entry{alone[0], model})
+		}
+		all = append(all, []rules.Entry{model})
 	}
 	if s.endUser != "" {
 		all = append(all, []rules.Entry{key, {Key: entryEndUser, Value: s.endUser}})
@@ -109,7 +115,7 @@ func (h *holder) ask(s *subject) *rules.Request {
 // hold estimates a request and holds all of it, or nothing. Describe is called with the plan
 // that was decided. The error is a [*refusal].
 func (h *holder) hold(ctx context.Context, r *request, key string, describe func(*rules.Plan)) (*held, error) {
-	set, ask := h.Rules(), h.ask(&subject{key, callers.FromContext(ctx).Labels(), r.endUser, r.model})
+	set, ask := h.Rules(), h.ask(&subject{key, labelsOf(ctx), r.endUser, r.model})
 	if err := mayAsk(ctx, ask); err != nil {
 		return nil, err
 	}

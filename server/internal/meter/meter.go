@@ -34,6 +34,7 @@ const (
 	messages
 	countTokens
 	catalog // the list of models, which costs nothing
+	me      // what the caller has left, which Weir answers
 )
 
 // endpoints are the paths of requests that are metered. Every one takes a POST.
@@ -56,7 +57,10 @@ func Paths() []string {
 	return all
 }
 
-const catalogPath = "/v1/models"
+const (
+	catalogPath = "/v1/models"
+	mePath      = "/v1/me"
+)
 
 // endpointOf returns the endpoint of a request by its path as it was sent, byte for byte:
 // a path that the provider reads otherwise must not be a way around the limits.
@@ -65,6 +69,8 @@ func endpointOf(method, path string) endpoint {
 	case method == "POST":
 		return endpoints[path]
 	case method != "GET":
+	case path == mePath:
+		return me
 	case path == catalogPath:
 		return catalog
 	case strings.HasPrefix(path, catalogPath+"/"):

@@ -66,6 +66,16 @@ func (o *openHolds) change(all []openCharge, sign int64) {
 	}
 }
 
+// held returns the keys of which something is held.
+func (o *openHolds) held() (keys []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for key := range o.byKey {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
 // of returns what is held of a key.
 func (o *openHolds) of(key string) openHold {
 	o.mu.Lock()

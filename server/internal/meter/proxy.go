@@ -120,7 +120,8 @@ type Proxy struct {
 	transport *http.Transport
 	cut       context.Context // ends when requests in flight are cut
 	cutAll    context.CancelFunc
-	missing   logs.Seldom  // lines about usage
+	missing   logs.Seldom // lines about usage
+	asking    askers
 	readers   atomic.Int64 // answers that are read on without a client
 }
 
@@ -267,6 +268,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refused.write(w, x.form, x.id)
 		return
 	}
+	if x.endpoint == me {
+		return // It is answered.
+	}
 	if x.own != nil && r.Context().Err() != nil {
 		x.own.refund()
 		return
@@ -287,7 +291,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.proxy.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// prepare reads the request and holds what it may cost. The error is a [*refusal], or that
+// prepare reads the request and holds what it may cost, or answers it. The error is a [*refusal], or that
 // of the connection.
 func (p *Proxy) prepare(w http.ResponseWriter, r *http.Request, x *exchange) error {
 	if x.endpoint = endpointOf(r.Method, x.path); x.endpoint == unknown {
@@ -298,6 +302,9 @@ func (p *Proxy) prepare(w http.ResponseWriter, r *http.Request, x *exchange) err
 		return err
 	}
 	ctx := callers.NewContext(r.Context(), who)
+	if x.endpoint == me {
+		return p.answerMe(ctx, w, &subject{key: key, labels: labelsOf(ctx)})
+	}
 	if x.endpoint == catalog {
 		return mayAsk(ctx, p.ask(&subject{key: key}))
 	}

@@ -121,6 +121,8 @@ type Limit struct {
 	OnStoreFailure config.StoreFailure
 	// Lease says whether instances may spend leased units from memory.
 	Lease bool
+	// Show says whether everybody whom the limit applies to may see what is used of it.
+	Show bool
 	// MaxKeys is the number of keys that an instance tracks; 0: any number.
 	MaxKeys int
 	// Keep is how many units a take leaves to others.
