@@ -128,7 +128,7 @@ var Register = []Claim{
 	{Page: "docs/redis.md", Has: "weir serve", Because: "names a host; TestReadmeServer runs the same command"},
 	{Page: "docs/operations.md", Has: "/readyz", Because: "the tests of store outages in server/internal/app make this call"},
 	{Page: "docs/operations.md", Has: "CLOSING", Because: "it is a picture of the phases of a node"},
-	{Page: "docs/performance.md", Has: "weir bench", Test: "server/internal/e2e.TestBenchDocs"},
+	{Page: "docs/performance.md", Has: "redis-benchmark", Test: "server/internal/e2e.TestBenchDocs"},
 	{Page: "docs/performance.md", Has: "h2load", Test: "server/internal/e2e.TestBenchDocs"},
 	{Page: "docs/quickstart.md", Test: "server/internal/e2e.TestQuickstart"},
 	{Page: "docs/resp.md", Language: "sh", Test: "server/internal/e2e.TestRESPDocs"},

@@ -8,13 +8,13 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir/internal/testserver"
-	"github.com/weirlimit/weir/server/internal/loadtest"
 )
 
 // A scenario is what all contestants are asked.
@@ -156,6 +156,15 @@ func (s *scenario) run(b *testing.B, all []Contestant, r *server) {
 	})
 }
 
+// ownCPU returns the CPU time of this process, or 0 if the system does not report it.
+func ownCPU() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
 // measure asks for b.N decisions.
 func measure(b *testing.B, l Limiter, keys *Keys, callers int, r *server) {
 	b.ReportAllocs()
@@ -163,7 +172,7 @@ func measure(b *testing.B, l Limiter, keys *Keys, callers int, r *server) {
 	if r != nil {
 		before = r.spent(b)
 	}
-	own := loadtest.OwnCPU()
+	own := ownCPU()
 	b.ResetTimer()
 	late, failed := ask(b, l, keys, callers, b.N)
 	b.StopTimer()
@@ -171,7 +180,7 @@ func measure(b *testing.B, l Limiter, keys *Keys, callers int, r *server) {
 	if failed > 0 { // some peers give up when many callers change one key
 		b.ReportMetric(float64(failed)/n, "errors/op")
 	}
-	b.ReportMetric(micros(loadtest.OwnCPU()-own)/n, "client-µs/op")
+	b.ReportMetric(micros(ownCPU()-own)/n, "client-µs/op")
 	if r != nil {
 		after := r.spent(b)
 		b.ReportMetric(micros(after.cpu-before.cpu)/n, "redis-µs/op")

@@ -73,7 +73,7 @@ Exit codes: 0 success, 1 problems were found, 2 the command could not start.`,
 	const plainFlags = "\n\nFlags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
 	addTemplateFuncs()
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), plainFlags, "\n{{printFlags . | trimTrailingWhitespaces}}", 1))
-	root.AddCommand(newServe(), newModels(), newCheck(), newSchema(), newConvert(), newSimulate(), newReplay(), newBench(), newKey(), newVersion())
+	root.AddCommand(newServe(), newModels(), newCheck(), newSchema(), newConvert(), newSimulate(), newReplay(), newKey(), newVersion())
 	for _, cmd := range everyCommand(root) {
 		nameGuide(cmd)
 		cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -133,7 +133,6 @@ const docs = "https://github.com/weirlimit/weir/blob/main/docs/"
 
 // guides are the pages that say more about a subcommand than its help.
 var guides = map[string]string{
-	"bench":    "performance.md#your-own-machine",
 	"check":    "configuration.md",
 	"convert":  "nginx.md#convert-limit_req",
 	"key":      "admin.md",

@@ -13,7 +13,7 @@ import (
 
 // programs are those of others that the pages use.
 var programs = strings.Fields(`apt base64 caddy cd chmod complete cp curl docker echo exit for git go grep grpcurl haproxy head helm install jobs kill kubectl mkdir nginx npm
-export python3 h2load redis-cli redis-server sed seq sha256sum sleep sort source ssh-keygen systemctl tar traefik uniq umask wait xargs done pidof printf`)
+export python3 h2load redis-benchmark redis-cli redis-server sed seq sha256sum sleep sort source ssh-keygen systemctl tar traefik uniq umask wait xargs done printf`)
 
 // TestCommandsInPages reads every command of every page, also those that no test can
 // run: weir has its subcommand and flags, make its target, and what they name of the
@@ -156,7 +156,6 @@ func TestWrongCommands(t *testing.T) {
 		"for i in $(seq 35); do curl -s http://127.0.0.1:8000/; done; echo":   true,
 		`go run ./server/cmd/weir serve --config examples/nginx/rules.yaml &`: true,
 		"cd examples && go run ./chi &":                                       true,
-		`weir bench --pid "$(pidof weir)"`:                                    true,
 		"make build VERSION=v1.2.3":                                           true,
 		"weir serve --confg rules.yaml":                                       false,
 		"weir serv":                                                           false,
