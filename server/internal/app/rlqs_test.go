@@ -3,12 +3,16 @@ package app
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	quotav3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // quotaRules are rules from which Envoys lease units.
@@ -23,13 +27,17 @@ func quotas(t *testing.T, app *App, ctx context.Context) quotav3.RateLimitQuotaS
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = stream.Send(&quotav3.RateLimitQuotaUsageReports{Domain: "shop", BucketQuotaUsages: []*quotav3.RateLimitQuotaUsageReports_BucketQuotaUsage{{
-		BucketId: &quotav3.BucketId{Bucket: map[string]string{"a": "1"}}, NumRequestsDenied: 1,
-	}}})
-	if err != nil {
+	if err := report(stream); err != nil {
 		t.Fatal(err)
 	}
 	return stream
+}
+
+// report reports a request.
+func report(stream quotav3.RateLimitQuotaService_StreamRateLimitQuotasClient) error {
+	return stream.Send(&quotav3.RateLimitQuotaUsageReports{Domain: "shop", BucketQuotaUsages: []*quotav3.RateLimitQuotaUsageReports_BucketQuotaUsage{{
+		BucketId: &quotav3.BucketId{Bucket: map[string]string{"a": "1"}}, NumRequestsDenied: 1,
+	}}})
 }
 
 // TestQuotas leases units of a limit to Envoys, which others share. A stop ends their streams.
@@ -91,5 +99,51 @@ func TestQuotasNeedRights(t *testing.T) {
 		if status.Code(err) != c.want {
 			t.Errorf("%+v: %v", c, err)
 		}
+	}
+}
+
+// TestQuotasInOutage: while Redis is unreachable, leases come from the instance's local share.
+func TestQuotasInOutage(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	app := start(t, Options{
+		Config: rulesFor(t, strings.Replace(quotaRules, "40", "4000", 1)), RLQS: true, Store: server.URL(),
+		Fallback: FallbackOptions{StoreTimeout: 500 * time.Millisecond, StoreSilence: 100 * time.Millisecond, Instances: 2},
+	})
+	stream := quotas(t, app, t.Context())
+	leased := func() uint32 {
+		t.Helper()
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, a := range m.BucketAction {
+				if b := a.GetQuotaAssignmentAction().GetRateLimitStrategy().GetTokenBucket(); b != nil {
+					return b.MaxTokens
+				}
+			}
+		}
+	}
+	if n := leased(); n != 1000 {
+		t.Errorf("%d units from Redis", n)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var reporting sync.WaitGroup
+	reporting.Go(func() { // as Envoy does, so that what was not spent is refunded
+		for ctx.Err() == nil && report(stream) == nil {
+			time.Sleep(500 * time.Millisecond)
+		}
+	})
+	defer reporting.Wait()
+	defer cancel()
+	server.Kill()
+	for local := false; !local; {
+		leased()
+		_, text := get(t, app, "/metrics")
+		local = !strings.Contains(text, "weir_fallback_local_total 0\n")
+	}
+	if n := leased(); n > 2000 {
+		t.Errorf("%d units, more than the local share", n)
 	}
 }

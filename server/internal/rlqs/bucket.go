@@ -149,6 +149,7 @@ func (b *bucket) live(now time.Time) bool { return now.Sub(b.reported) < silence
 
 // A budget is what all Envoys divide that report the same bucket id. The service's mu guards it.
 type budget struct {
+	id      string // the domain and the bucket's id
 	holders map[*bucket]struct{}
 	set     *rules.Set // of the numbers below
 	rate    float64    // units a second

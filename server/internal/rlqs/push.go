@@ -82,7 +82,7 @@ func (s *Service) cancel(c *stream, leases []*lease) {
 // A step is what is done for a bucket at a push.
 type step struct {
 	bucket *bucket
-	// answer is the assignment of a bucket that has no lease; nil for a lease.
+	// answer is the assignment of a bucket that gets no units; nil for a lease.
 	answer *pb.RateLimitQuotaResponse_BucketAction
 	lease  *lease      // an answer that replaces the last one, without units; nil for none
 	plan   *rules.Plan // of the lease's charge
@@ -97,6 +97,7 @@ func (c *stream) next(ctx context.Context) ([]byte, []*lease) {
 	s.mu.Lock()
 	now, set := time.Now(), s.options.Rules()
 	response := &pb.RateLimitQuotaResponse{}
+	s.sweep(now)
 	for key, entries := range c.refused {
 		response.BucketAction = append(response.BucketAction, abandon(entries))
 		delete(c.refused, key)
@@ -268,8 +269,8 @@ func (s *Service) leased(st step, now time.Time) *lease {
 		}
 	}
 	last := b.lease()
-	if l.units == 0 && last.stays(now) {
-		return nil
+	if l.units == 0 && last.stays(now) && g.burst > 0 {
+		return nil // a key that is blocked has nothing to spend
 	}
 	l.rest = l.units
 	if s.options.refundAtOnce && last != nil && last.rest > 0 {

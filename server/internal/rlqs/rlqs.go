@@ -98,6 +98,7 @@ type Service struct {
 	stopping bool
 	streams  map[*stream]struct{}
 	budgets  map[string]*budget
+	orphans  map[string]*budget // budgets without holders
 	stats    Stats
 }
 
@@ -105,7 +106,7 @@ type Service struct {
 func New(o Options) *Service {
 	o.Buckets, o.Timeout = cmp.Or(o.Buckets, DefaultBuckets), cmp.Or(o.Timeout, DefaultTimeout)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	return &Service{options: o, streams: map[*stream]struct{}{}, budgets: map[string]*budget{}}
+	return &Service{options: o, streams: map[*stream]struct{}{}, budgets: map[string]*budget{}, orphans: map[string]*budget{}}
 }
 
 // Stats are the service's counters since its start, and its state. Units are those of all limits.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -92,7 +91,20 @@ func (s *Service) leave(c *stream) {
 	for _, b := range c.buckets {
 		c.drop(b, now)
 	}
-	maps.DeleteFunc(s.budgets, func(_ string, g *budget) bool { return len(g.holders) == 0 && g.outstanding(now) == 0 })
+	s.sweep(now)
+}
+
+// sweep forgets the budgets that no Envoy reports any more, and of which none can spend a unit.
+func (s *Service) sweep(now time.Time) {
+	for id, g := range s.orphans {
+		switch {
+		case len(g.holders) > 0:
+			delete(s.orphans, id)
+		case g.outstanding(now) == 0:
+			delete(s.orphans, id)
+			delete(s.budgets, id)
+		}
+	}
 }
 
 // drop forgets a bucket whose Envoy reports it no more.
@@ -109,7 +121,9 @@ func (c *stream) drop(b *bucket, now time.Time) {
 		}
 		b.budget.spent = append(b.budget.spent, ended{l.rest, until})
 	}
-	delete(b.budget.holders, b)
+	if delete(b.budget.holders, b); len(b.budget.holders) == 0 {
+		s.orphans[b.budget.id] = b.budget
+	}
 	delete(c.buckets, textOf(b.entries))
 	c.used -= b.size
 }
@@ -269,7 +283,7 @@ func (c *stream) open(key string, entries []rules.Entry) (*bucket, error) {
 	id := c.domain + "\x00" + key
 	g := s.budgets[id]
 	if g == nil {
-		g = &budget{holders: map[*bucket]struct{}{}}
+		g = &budget{id: id, holders: map[*bucket]struct{}{}}
 		s.budgets[id] = g
 	}
 	b := &bucket{stream: c, budget: g, entries: entries, size: size}
