@@ -97,7 +97,7 @@ generate: ## write what is made of the code: the JSON Schema of rules files, and
 .PHONY: bench
 bench: ## measure side by side with other limiters, in ROUNDS rounds that benchstat can compare
 	cd server/bench && for round in $$(seq $(ROUNDS)); do \
-	  GOWORK=off $(GO) test -run '^$$' -bench 'Redis|Memory|RESP' -benchtime $(BENCHTIME) -timeout $(TIMEOUT) . || exit 1; done
+	  GOWORK=off $(GO) test -run '^$$' -bench 'Redis|Memory|Listeners' -benchtime $(BENCHTIME) -timeout $(TIMEOUT) . || exit 1; done
 
 .PHONY: promises
 promises: ## check what Weir and other limiters promise, and write the table of docs/comparison.md; ARGS='-only redis_rate'

@@ -1,0 +1,206 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/server/internal/loadtest"
+)
+
+// rulesFile has one limit that no run exhausts, and one that is exhausted at once.
+const rulesFile = `domain: demo
+descriptors:
+  - key: user
+    rate_limit: {requests_per_unit: 1000000000, unit: hour}
+  - key: spent
+    rate_limit: {requests_per_unit: 1, unit: day}
+`
+
+// BenchmarkListeners asks weir serve, on its store in memory, for decisions on one key through each
+// listener, and a Redis to count. It reports the CPU time of the server.
+func BenchmarkListeners(b *testing.B) {
+	counter := testserver.StartRedis(b)
+	weir := startWeir(b)
+	ample, tight := []string{"999999999", "1000000000", "3600"}, []string{"0", "1", "86400"}
+	for _, c := range []struct {
+		name, address, granted, refused string
+		pid                             int
+	}{
+		{"weir, RESP", weir.resp, bulk(append([]string{"CL.THROTTLE", "user:42"}, ample...)...), bulk(append([]string{"CL.THROTTLE", "spent:42"}, tight...)...), weir.pid},
+		{"redis-server, INCR", counter.Addr(), bulk("INCR", "user:42"), "", counter.Pid()},
+	} {
+		b.Run("limiter="+c.name, func(b *testing.B) {
+			for _, load := range []struct{ connections, together int }{{4, 64}, {64, 1}, {8, 1}} {
+				name := fmt.Sprintf("connections=%d/pipeline=%d/", load.connections, load.together)
+				b.Run(name+"granted", func(b *testing.B) { command(b, c.pid, c.address, c.granted, load.connections, load.together) })
+				if c.refused != "" {
+					b.Run(name+"refused", func(b *testing.B) { command(b, c.pid, c.address, c.refused, load.connections, load.together) })
+				}
+			}
+		})
+	}
+	for _, entry := range []string{"user", "spent"} {
+		grpc, err := loadtest.DialRLS(weir.grpc, loadtest.ClientOptions{Connections: 2, Domain: "demo", Entry: entry})
+		if err != nil {
+			b.Fatal(err)
+		}
+		http := loadtest.DialHTTP("http://"+weir.http+"/v1/auth?domain=demo&"+entry+"=", loadtest.ClientOptions{Connections: 64})
+		work := map[string]string{"user": "granted", "spent": "refused"}[entry]
+		b.Run("limiter=weir, gRPC/connections=2/calls=256/"+work, func(b *testing.B) { call(b, weir.pid, grpc, 256) })
+		b.Run("limiter=weir, HTTP/connections=64/"+work, func(b *testing.B) { call(b, weir.pid, http, 64) })
+		_, _ = grpc.Close(), http.Close()
+	}
+}
+
+// spent runs work of b.N decisions and reports what it costs a process.
+func spent(b *testing.B, pid int, work func()) {
+	before, err := loadtest.CPUOf(pid)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ResetTimer()
+	work()
+	b.StopTimer()
+	after, err := loadtest.CPUOf(pid)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(micros(after-before)/float64(b.N), "server-µs/op")
+}
+
+// call makes b.N calls, so many at a time.
+func call(b *testing.B, pid int, client loadtest.Client, callers int) {
+	spent(b, pid, func() {
+		var all sync.WaitGroup
+		for c := range callers {
+			all.Go(func() {
+				for i := c; i < b.N; i += callers {
+					if _, err := client.Allow(b.Context(), "42"); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
+func bulk(words ...string) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "*%d\r\n", len(words))
+	for _, w := range words {
+		fmt.Fprintf(&text, "$%d\r\n%s\r\n", len(w), w)
+	}
+	return text.String()
+}
+
+// listeners are the addresses of a process.
+type listeners struct {
+	http, grpc, resp string
+	pid              int
+}
+
+// startWeir builds weir, serves, and stops it with the benchmark.
+func startWeir(b *testing.B) (l listeners) {
+	b.Helper()
+	program, rules := filepath.Join(b.TempDir(), "weir"), filepath.Join(b.TempDir(), "rules.yaml")
+	build := exec.Command("go", "build", "-o", program, "./cmd/weir")
+	build.Dir = ".." // it is of another module, which the workspace of the repository completes
+	build.Env = append(os.Environ(), "GOWORK=")
+	if out, err := build.CombinedOutput(); err != nil {
+		b.Fatalf("build weir: %v\n%s", err, out)
+	}
+	if err := os.WriteFile(rules, []byte(rulesFile), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	weir := exec.Command(program, "serve", "--config", rules, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--admin", "off", "--log-level", "warn")
+	weir.Stderr = os.Stderr
+	out, err := weir.StdoutPipe()
+	if err == nil {
+		err = weir.Start()
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = weir.Process.Signal(os.Interrupt)
+		_ = weir.Wait()
+	})
+	l.pid = weir.Process.Pid
+	addresses := map[string]*string{"http": &l.http, "grpc": &l.grpc, "resp": &l.resp}
+	lines := bufio.NewScanner(out)
+	for (l.http == "" || l.grpc == "" || l.resp == "") && lines.Scan() {
+		if name, address, _ := strings.Cut(lines.Text(), " "); addresses[name] != nil {
+			*addresses[name] = address
+		}
+	}
+	if l.http == "" || l.grpc == "" || l.resp == "" {
+		b.Fatalf("weir serve printed no addresses: %+v", l)
+	}
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+	return l
+}
+
+// command sends b.N commands over connections, so many of them together.
+func command(b *testing.B, pid int, address, text string, connections, together int) {
+	var conns []net.Conn
+	for range connections {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer conn.Close()
+		conns = append(conns, conn)
+	}
+	spent(b, pid, func() {
+		var all sync.WaitGroup
+		for c, conn := range conns {
+			all.Go(func() {
+				in := bufio.NewReader(conn)
+				for left := (b.N + c) / connections; left > 0; left -= together {
+					n := min(left, together)
+					if _, err := io.WriteString(conn, strings.Repeat(text, n)); err != nil {
+						b.Error(err)
+						return
+					}
+					for range n {
+						if err := readReply(in); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
+// readReply reads a number, or an array of them.
+func readReply(in *bufio.Reader) error {
+	lines := 1
+	for ; lines > 0; lines-- {
+		line, err := in.ReadSlice('\n')
+		if err != nil {
+			return err
+		}
+		switch {
+		case bytes.Equal(line, []byte("*5\r\n")):
+			lines += 5
+		case line[0] != ':':
+			return fmt.Errorf("answered %q", line)
+		}
+	}
+	return nil
+}
