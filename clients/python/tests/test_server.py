@@ -210,6 +210,12 @@ class Served(Common):
     def test_check(self):
         self.client().check()
 
+    @unittest.skipUnless(os.environ.get("WEIR_UNIX_URL"), "WEIR_UNIX_URL names no server")
+    def test_a_unix_socket(self):
+        weir, k = self.client(os.environ["WEIR_UNIX_URL"]), key()
+        self.assertEqual([weir.take(k, "2/h").allowed for _ in range(3)], [True, True, False])
+        self.assertEqual(weir.peek(k, "2/h").source, "store")
+
 
 class Outages(Common):
     def gone(self):
@@ -289,7 +295,7 @@ class Outages(Common):
                 weir.take(key(), "9/h")
 
     def test_arguments(self):
-        for bad, options in (("redis://h", {}), ("weir://h", {"outage": "maybe"}), ("weir://h", {"share": 0}), ("weir://h", {"timeout": 0})):
+        for bad, options in (("redis://h", {}), ("weir+unix://", {}), ("weir+unix:///", {}), ("weir://h", {"outage": "maybe"}), ("weir://h", {"share": 0}), ("weir://h", {"timeout": 0})):
             with self.assertRaises(ValueError):
                 self.kind(bad, **options)
         with self.assertRaises(ValueError) as caught:

@@ -102,8 +102,11 @@ class AsyncWeir(Base):
 
     async def _open(self) -> _Protocol:
         loop = asyncio.get_running_loop()
-        _, protocol = await loop.create_connection(
-            lambda: _Protocol(self), self.host, self.port, ssl=self._ssl, server_hostname=self.host if self._ssl else None)
+        if self.path:
+            _, protocol = await loop.create_unix_connection(lambda: _Protocol(self), self.path)
+        else:
+            _, protocol = await loop.create_connection(
+                lambda: _Protocol(self), self.host, self.port, ssl=self._ssl, server_hostname=self.host if self._ssl else None)
         if self._greeting:
             answer = await protocol.call(self._greeting)
             if isinstance(answer, Exception):

@@ -27,7 +27,8 @@ class Base:
         outage: str = "local", share: float = 0.5, ssl_context: Optional[ssl.SSLContext] = None,
     ) -> None:
         """
-        :param url: ``weir://[CALLER:TOKEN@]HOST:PORT[/DOMAIN]``, ``weirs://`` for TLS; default WEIR_URL, then weir://127.0.0.1:6380
+        :param url: ``weir://[CALLER:TOKEN@]HOST:PORT[/DOMAIN]``, ``weirs://`` for TLS, or
+            ``weir+unix://[CALLER:TOKEN@]/PATH``; default WEIR_URL, then weir://127.0.0.1:6380
         :param token: the token, if it is not in the URL
         :param timeout: seconds that a call may take, connecting included
         :param prefix: goes before each key
@@ -38,16 +39,19 @@ class Base:
         """
         text = url or os.environ.get("WEIR_URL") or "weir://127.0.0.1:6380"
         parts = urlsplit(text)
-        if parts.scheme not in ("weir", "weirs") or not parts.hostname:
-            raise ValueError(f"url is {_without_token(text)!r}: want weir://HOST:PORT, or weirs:// for TLS")
+        unix = parts.scheme == "weir+unix"
+        if not (unix and len(parts.path) > 1) and not (parts.scheme in ("weir", "weirs") and parts.hostname):
+            raise ValueError(f"url is {_without_token(text)!r}: want weir://HOST:PORT, weirs:// for TLS or weir+unix:///PATH")
         if outage not in OUTAGES:
             raise ValueError(f"outage is {outage!r}: want {', '.join(OUTAGES)}")
         if not 0 < share <= 1:
             raise ValueError(f"share is {share!r}: want above 0 and at most 1")
         if not timeout > 0:
             raise ValueError(f"timeout is {timeout!r}: want seconds above 0")
-        self.host, self.port = parts.hostname, parts.port or 6380
-        self.domain = unquote(parts.path[1:])
+        self.path = unquote(parts.path) if unix else ""
+        self.host, self.port = parts.hostname or "", parts.port or 6380
+        self.address = self.path or f"{self.host}:{self.port}"
+        self.domain = "" if unix else unquote(parts.path[1:])
         self.timeout, self.prefix, self.outage = timeout, prefix, outage
         token = token or (unquote(parts.password) if parts.password else None)
         user = unquote(parts.username) if parts.username else None
@@ -83,7 +87,7 @@ class Base:
         self._retry_at = now + _PAUSE
         if now - self._logged_at >= 60:
             self._logged_at = now
-            log.warning("no decision from %s:%d: %s; until it answers: outage=%r", self.host, self.port, why, self.outage)
+            log.warning("no decision from %s: %s; until it answers: outage=%r", self.address, why, self.outage)
 
     def _without(self, verb: str, charges: Sequence[Charge], cost: int, id: Optional[str], why: BaseException) -> Decision:
         """Decide a take or a peek without the server, by policy."""

@@ -21,9 +21,13 @@ class _Connection:
     """One connection; one call at a time."""
 
     def __init__(self, client: "Weir", deadline: float) -> None:
-        raw = socket.create_connection((client.host, client.port), _left(deadline))
+        raw = socket.socket(socket.AF_UNIX) if client.path else socket.create_connection((client.host, client.port), _left(deadline))
         try:
-            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if client.path:
+                raw.settimeout(_left(deadline))
+                raw.connect(client.path)
+            else:
+                raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             raw.settimeout(_left(deadline))
             self._socket = client._ssl.wrap_socket(raw, server_hostname=client.host) if client._ssl else raw
             self._parser = Parser()

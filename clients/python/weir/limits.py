@@ -1,7 +1,7 @@
 """Storages for the package ``limits``, on which Flask-Limiter and slowapi stand.
 
 Import this module once; then ``weir://HOST:PORT`` is a storage URI, and ``async+weir://HOST:PORT`` one for asyncio (with
-``weirs`` for TLS). Storage options are those of :class:`weir.Weir`. The strategies become Weir's algorithms: fixed-window
+``weirs`` for TLS, and ``weir+unix:///PATH`` for a Unix socket). Storage options are those of :class:`weir.Weir`. The strategies become Weir's algorithms: fixed-window
 ``fixed_window``, moving-window ``sliding_log`` (``rolling_window`` above 100 000), and sliding-window-counter
 ``rolling_window``, which is exact where the strategy estimates.
 
@@ -22,7 +22,6 @@ from limits.limits import GRANULARITIES
 from limits.storage import MovingWindowSupport, SlidingWindowCounterSupport, Storage
 
 from ._async import AsyncWeir
-from ._base import Base
 from ._decision import Decision
 from ._errors import WeirError
 from ._sync import Weir
@@ -83,21 +82,16 @@ def _within(frees: float, seconds: int) -> float:
     return min(frees, seconds - 0.001)
 
 
-def _address(weir: Base) -> str:
-    # "flask limiter config" prints it.
-    return f"{weir.host}:{weir.port}"
-
-
 class WeirStorage(Storage, MovingWindowSupport, SlidingWindowCounterSupport):
     """A storage over :class:`weir.Weir`. Keys are those of ``RateLimitItem.key_for``, which end with the limit."""
 
-    STORAGE_SCHEME = ["weir", "weirs"]
+    STORAGE_SCHEME = ["weir", "weirs", "weir+unix"]
     weir: Weir
 
     def __init__(self, uri: Optional[str] = None, wrap_exceptions: bool = False, **options: Any) -> None:
         super().__init__(uri, wrap_exceptions)
         self.weir = Weir(uri, **options)
-        self.storage = _address(self.weir)
+        self.storage = self.weir.address  # "flask limiter config" prints it
 
     @property
     def base_exceptions(self) -> Type[Exception]:
@@ -157,13 +151,13 @@ class WeirStorage(Storage, MovingWindowSupport, SlidingWindowCounterSupport):
 class AsyncWeirStorage(AsyncStorage, AsyncMovingWindowSupport, AsyncSlidingWindowCounterSupport):
     """Like :class:`WeirStorage`, for asyncio."""
 
-    STORAGE_SCHEME = ["async+weir", "async+weirs"]
+    STORAGE_SCHEME = ["async+weir", "async+weirs", "async+weir+unix"]
     weir: AsyncWeir
 
     def __init__(self, uri: Optional[str] = None, wrap_exceptions: bool = False, **options: Any) -> None:
         super().__init__(uri, wrap_exceptions)
         self.weir = AsyncWeir((uri or "").replace("async+", "", 1), **options)
-        self.storage = _address(self.weir)
+        self.storage = self.weir.address  # "flask limiter config" prints it
 
     @property
     def base_exceptions(self) -> Type[Exception]:

@@ -20,11 +20,13 @@ func TestPythonClient(t *testing.T) {
 	t.Parallel()
 	python := testserver.Require(t, "python3")
 	w := serve(t, "../../../examples/nginx/rules.yaml", "memory", "--resp", "127.0.0.1:0")
+	socket := filepath.Join(t.TempDir(), "weir.sock")
+	serve(t, "../../../examples/nginx/rules.yaml", "memory", "--resp", "unix:"+socket)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python, "-W", "error", "-B", "-m", "unittest", "discover", "-s", "tests")
 	cmd.Dir = "../../../clients/python"
-	cmd.Env = append(cmd.Environ(), "WEIR_URL=weir://"+w.resp, "PYTHONPATH=.")
+	cmd.Env = append(cmd.Environ(), "WEIR_URL=weir://"+w.resp, "WEIR_UNIX_URL=weir+unix://"+socket, "PYTHONPATH=.")
 	if cache, err := os.UserCacheDir(); err == nil {
 		// With the frameworks that scripts/setup.sh installs, no test of an adapter is skipped.
 		folder := filepath.Join(cache, "weir", "python-frameworks")
