@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"net"
 	"strconv"
 	"strings"
 	"testing"
@@ -55,6 +56,41 @@ func BenchmarkDistinctLimits(b *testing.B) {
 				c.flush()
 				i++
 			}
+		})
+	}
+}
+
+// BenchmarkConnection asks without a pipeline, with held reads as connections of the system have
+// them and with ordinary ones. The client's part is in the figures, too.
+func BenchmarkConnection(b *testing.B) {
+	for name, wrap := range map[string]func(net.Conn) net.Conn{
+		"held":     plain,
+		"ordinary": func(c net.Conn) net.Conn { return struct{ net.Conn }{c} },
+	} {
+		b.Run(name, func(b *testing.B) {
+			s := newServer(b, Options{Taker: memstore.New(memstore.Options{})})
+			address := listen(b, s, wrap)
+			command := []byte(bulks("CL.THROTTLE", "user42", "99", "100000", "60"))
+			b.SetParallelism(8)
+			b.RunParallel(func(pb *testing.PB) {
+				conn, err := net.Dial("tcp", address)
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				defer conn.Close()
+				answer := make([]byte, 256)
+				for pb.Next() {
+					_, err := conn.Write(command)
+					if err == nil {
+						_, err = conn.Read(answer)
+					}
+					if err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
 		})
 	}
 }

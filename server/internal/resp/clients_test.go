@@ -27,7 +27,7 @@ func TestRedisCLI(t *testing.T) {
 	t.Parallel()
 	program := testserver.Require(t, "redis-cli")
 	for _, proto := range []string{"-2", "-3"} {
-		host, port, err := net.SplitHostPort(listen(t, newServer(t, Options{Callers: protected(t)})))
+		host, port, err := net.SplitHostPort(listen(t, newServer(t, Options{Callers: protected(t, nil)}), plain))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +47,7 @@ func TestRedisCLI(t *testing.T) {
 func TestGoRedis(t *testing.T) {
 	t.Parallel()
 	for _, proto := range []int{2, 3} {
-		addr := listen(t, newServer(t, Options{Callers: protected(t)}))
+		addr := listen(t, newServer(t, Options{Callers: protected(t, nil)}), plain)
 		client := redis.NewClient(&redis.Options{
 			Addr: addr, Password: "secret", Protocol: proto, ClientName: "test", MaxRetries: -1,
 			ReadTimeout: 10 * time.Second, // the machine may be busy
@@ -103,7 +103,7 @@ func TestRueidis(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o.InitAddress = []string{listen(t, newServer(t, Options{Callers: protected(t)}))}
+			o.InitAddress = []string{listen(t, newServer(t, Options{Callers: protected(t, nil)}), plain)}
 			o.Password, o.ClientName, o.ForceSingleClient = "secret", "test", true
 			client, err := rueidis.NewClient(o)
 			if err != nil {

@@ -91,7 +91,7 @@ func FuzzSession(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	s := newServer(f, Options{Callers: protected(f), Taker: answering{}})
+	s := newServer(f, Options{Callers: protected(f, nil), Taker: answering{}})
 	s.authDelay = 0
 	f.Fuzz(func(t *testing.T, input []byte) {
 		c := newSession(s, nopConn{})

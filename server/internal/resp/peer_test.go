@@ -21,8 +21,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// protected returns an authenticator whose only password is "secret".
-func protected(t testing.TB) *callers.Authenticator {
+// protected returns an authenticator whose only password is "secret", and which calls failed
+// for each wrong one, if that is not nil.
+func protected(t testing.TB, failed func()) *callers.Authenticator {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "passwords")
 	if err := os.WriteFile(file, []byte("secret"), 0o600); err != nil {
@@ -32,7 +33,7 @@ func protected(t testing.TB) *callers.Authenticator {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return callers.New(callers.Options{Listener: "resp", Secrets: secrets})
+	return callers.New(callers.Options{Listener: "resp", Secrets: secrets, Failed: failed})
 }
 
 // newServer returns a server that ends with the test, on an empty store whose
@@ -65,13 +66,15 @@ func connect(t testing.TB, s *Server) net.Conn {
 	return client
 }
 
-// listen serves on a free port and returns its address.
-func listen(t testing.TB, s *Server) string {
+// listen serves on a free port and returns its address. The server gets its connections as wrap
+// returns them.
+func listen(t testing.TB, s *Server, wrap func(net.Conn) net.Conn) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	opened, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	l := &wrapping{opened, wrap}
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	t.Cleanup(func() {
@@ -85,6 +88,22 @@ func listen(t testing.TB, s *Server) string {
 		}
 	})
 	return l.Addr().String()
+}
+
+// plain wraps nothing.
+func plain(c net.Conn) net.Conn { return c }
+
+type wrapping struct {
+	net.Listener
+	wrap func(net.Conn) net.Conn
+}
+
+func (l *wrapping) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return l.wrap(conn), nil
 }
 
 // tell sends all of the input and returns all that is answered until the server

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/weirlimit/weir/server/internal/admission"
@@ -22,6 +23,9 @@ const (
 	// connection that is closed with unread input may lose the reply.
 	lingerTimeout = 500 * time.Millisecond
 	lingerBytes   = 1 << 20
+
+	// probe is how long after input a held read is tried once more without being told of any.
+	probe = 2 * time.Second
 )
 
 // A session is one client's connection and its settings. It belongs to one goroutine;
@@ -48,17 +52,22 @@ type session struct {
 	whole  int    // bytes of out that are whole replies
 	unsent int    // replies that are not written yet, undecided ones included
 
-	active bool // a command has come since due was set
-	// Deadlines of the connection are moved once they are near, not for each command: due is how
-	// long the client has, armed what the connection waits for, and written until when it writes.
-	due, armed, written time.Time
+	active      bool      // a command has come since received
+	lastCommand time.Time // when the last command had been answered
+	lastInput   time.Time // when the last input had been
+	armed       time.Time // the deadline of reading
+	written     time.Time // the deadline of writing; zero: there is none
+
+	raw   syscall.RawConn // nil: reads are not held
+	holds bool            // reads are held
+	fd    int             // during a held read; else -1
 
 	ending bool // nothing more is read
 	broken bool // nothing more can be written
 }
 
 func newSession(s *Server, conn net.Conn) *session {
-	c := &session{server: s, conn: conn, id: s.lastID.Add(1), active: true}
+	c := &session{server: s, conn: conn, id: s.lastID.Add(1), lastCommand: time.Now(), fd: -1}
 	c.reset()
 	return c
 }
@@ -72,63 +81,85 @@ func (c *session) reset() {
 	c.proto, c.name, c.authed, c.who = 2, "", c.server.callers == nil, nil
 }
 
-// run answers requests until the client or the server ends the session.
+// run answers requests until the client or the server ends the session. It moves the
+// deadline of reading when that has passed, not with each command: a move costs a timer.
 func (c *session) run() {
 	defer c.server.forget(c)
 	defer c.conn.Close()
-	for c.await() {
-		c.survive()
-		c.flush()
+	c.raw = rawOf(c.conn)
+	for c.arm() {
+		read := c.read
+		if c.holds {
+			read = c.hold
+		}
+		if err := read(); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
 	}
 	if c.ending && !c.broken {
 		c.linger()
 	}
 }
 
-// await waits for more input and reports whether there is any. A client has the idle time
-// for each whole command, so that single bytes gain it nothing. Before AUTH, commands
-// gain it nothing either.
-func (c *session) await() bool {
+// arm sets the deadline of reading. It reports whether the session goes on.
+func (c *session) arm() bool {
 	if c.ending || c.broken {
 		return false
 	}
-	if c.active {
-		c.active = false
-		c.due = c.deadline()
+	now := time.Now()
+	c.armed = c.until(now)
+	if !now.Before(c.armed) || c.conn.SetReadDeadline(c.armed) != nil {
+		return false
 	}
+	// The order matters: either this sees that the server drains, or the server's
+	// deadline replaces the one above.
+	c.ending = c.server.draining.Load()
+	return !c.ending
+}
+
+// until returns when reading is to be interrupted. A client has the idle time for each whole
+// command, so that single bytes gain it nothing. Before AUTH, commands gain it nothing
+// either.
+func (c *session) until(now time.Time) time.Time {
+	end := c.stranger.Add(authTimeout)
+	if c.authed {
+		end = c.lastCommand.Add(idleTimeout)
+	}
+	if again := c.lastInput.Add(probe); c.holds && now.Before(again) && again.Before(end) {
+		return again
+	}
+	return end
+}
+
+// read reads and answers until the deadline passes or the session ends.
+func (c *session) read() error {
 	for {
-		if (c.armed.IsZero() || c.due.Before(c.armed)) && !c.arm() {
-			return false
-		}
-		// The order matters: either this sees that the server drains, or the server's
-		// deadline replaces the one above.
-		if c.server.draining.Load() {
-			c.ending = true
-			return false
-		}
 		c.makeRoom()
 		n, err := c.conn.Read(c.in[len(c.in):cap(c.in)])
-		c.in = c.in[:len(c.in)+n]
-		if n > 0 || err == nil {
-			return true
+		if n > 0 && !c.received(n) || err != nil {
+			return err
 		}
-		if !errors.Is(err, os.ErrDeadlineExceeded) || !time.Now().Before(c.due) || !c.arm() {
+	}
+}
+
+// received answers the input with n more bytes. It reports whether to go on reading, in the
+// same way and with the same deadline.
+//
+// Closing a connection waits for its held read, and the server closes a connection without a
+// command to make room. So reads are held from the first command on.
+func (c *session) received(n int) bool {
+	c.in = c.in[:len(c.in)+n]
+	c.survive()
+	c.flush()
+	c.lastInput = time.Now()
+	if c.active {
+		c.active, c.lastCommand = false, c.lastInput
+		if c.authed && c.raw != nil && !c.holds {
+			c.holds = true
 			return false
 		}
 	}
-}
-
-// arm has the connection wait for as long as the client has.
-func (c *session) arm() bool {
-	c.armed = c.due
-	return c.conn.SetReadDeadline(c.due) == nil
-}
-
-func (c *session) deadline() time.Time {
-	if !c.authed {
-		return c.stranger.Add(authTimeout)
-	}
-	return time.Now().Add(idleTimeout)
+	return !c.ending && !c.broken && !c.server.draining.Load() && !c.until(c.lastInput).Before(c.armed)
 }
 
 // makeRoom grows the buffer by what has arrived, never by what is announced, and frees
@@ -221,18 +252,28 @@ func (c *session) flush() {
 	if len(c.out) == 0 || c.broken {
 		return
 	}
-	var err error
-	if now := time.Now(); c.written.Sub(now) < writeTimeout {
-		c.written = now.Add(writeTimeout + writeSlack)
-		err = c.conn.SetWriteDeadline(c.written)
-	}
-	if err == nil {
-		_, err = c.conn.Write(c.out)
-	}
-	c.broken = err != nil
+	c.broken = c.write(c.out) != nil
 	if c.out = c.out[:0]; cap(c.out) > 2*maxUnsent {
 		c.out = nil
 	}
+}
+
+// write writes at once what the system takes, and the rest within the time for it.
+func (c *session) write(p []byte) error {
+	if c.fd >= 0 {
+		n, err := writeSome(c.fd, p)
+		if p = p[n:]; len(p) == 0 || err != nil {
+			return err
+		}
+	}
+	if now := time.Now(); c.written.Sub(now) < writeTimeout {
+		c.written = now.Add(writeTimeout + writeSlack)
+		if err := c.conn.SetWriteDeadline(c.written); err != nil {
+			return err
+		}
+	}
+	_, err := c.conn.Write(p)
+	return err
 }
 
 // linger lets the last reply arrive.

@@ -174,7 +174,7 @@ func TestLastReplyArrives(t *testing.T) {
 		"QUIT\r\n": "+OK\r\n",
 		"*x\r\n":   "-ERR Protocol error: invalid multibulk length\r\n",
 	} {
-		conn, err := net.Dial("tcp", listen(t, newServer(t, Options{})))
+		conn, err := net.Dial("tcp", listen(t, newServer(t, Options{}), plain))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,12 +204,12 @@ func TestAuth(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := converse(t, newServer(t, Options{Callers: protected(t)}), test.send); got != test.want {
+			if got := converse(t, newServer(t, Options{Callers: protected(t, nil)}), test.send); got != test.want {
 				t.Errorf("\n got %q\nwant %q", got, test.want)
 			}
 		})
 	}
-	got := converse(t, newServer(t, Options{Callers: protected(t)}), "HELLO 3 AUTH default secret SETNAME me\r\nCLIENT GETNAME\r\n")
+	got := converse(t, newServer(t, Options{Callers: protected(t, nil)}), "HELLO 3 AUTH default secret SETNAME me\r\nCLIENT GETNAME\r\n")
 	if !strings.HasPrefix(got, "%7\r\n") || !strings.HasSuffix(got, lines("$2 me")) {
 		t.Errorf("hello: %q", got)
 	}
@@ -223,7 +223,7 @@ func TestGuessingCosts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := newServer(t, Options{Callers: protected(t)})
+				s := newServer(t, Options{Callers: protected(t, nil)})
 				begun := time.Now()
 				guessing, other := connect(t, s), connect(t, s)
 				var clients sync.WaitGroup
@@ -250,7 +250,7 @@ func TestGuessesInARow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		few := strings.Repeat("AUTH wrong\r\n", callers.MaxFailures-1) + "AUTH secret\r\n"
-		if got := converse(t, newServer(t, Options{Callers: protected(t)}), few+few); strings.Count(got, "+OK") != 2 {
+		if got := converse(t, newServer(t, Options{Callers: protected(t, nil)}), few+few); strings.Count(got, "+OK") != 2 {
 			t.Errorf("got %q", got)
 		}
 	})
@@ -280,7 +280,7 @@ func TestIdleClientsAreHungUpOn(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := Options{}
 				if test.protected {
-					o.Callers = protected(t)
+					o.Callers = protected(t, nil)
 				}
 				conn := connect(t, newServer(t, o))
 				begun := time.Now()
@@ -375,7 +375,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	extra, err := net.Dial("tcp", listen(t, s))
+	extra, err := net.Dial("tcp", listen(t, s, plain))
 	if err != nil {
 		t.Fatal(err)
 	}
