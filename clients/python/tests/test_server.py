@@ -199,8 +199,12 @@ class Served(Common):
 
     def test_mistakes_are_named_and_charge_nothing(self):
         weir, k = self.client(), key()
-        with self.assertRaisesRegex(WeirError, r'limits\[1\]\.limit is "ten"'):
-            weir.take(k, "5/h", "ten")
+        for limit, want in (
+            ("10/fortnight", r'^limits\[1\]\.limit is "10/fortnight": want its period to be s, min, h'),
+            ("9/h", r'^limits\[1\] is "9/h" for the same key and budget as "5/h": want a name of its own'),
+        ):
+            with self.assertRaisesRegex(WeirError, want):
+                weir.take(k, "5/h", limit)
         with self.assertRaisesRegex(WeirError, "want a whole number"):
             weir.take(k, "5/h", cost=1.5)
         with self.assertRaisesRegex(WeirError, "want at least one"):
