@@ -118,7 +118,7 @@ func (p *pipeline) read(t *testing.T, n int) map[uint32]outcome {
 
 const gatherRules = `domain: shop
 descriptors:
-  - {key: user, rate_limit: {algorithm: gcra, unit: hour, requests_per_unit: 1000}}
+  - {key: user, rate_limit: {algorithm: gcra, unit: year, requests_per_unit: 1000}}
   - {key: hot, rate_limit: {algorithm: fixed_window, unit: day, requests_per_unit: 100000}}
   - {key: once, rate_limit: {algorithm: fixed_window, unit: day, requests_per_unit: 1}}
 `

@@ -54,7 +54,7 @@ func TestOutageIsShown(t *testing.T) {
 		reason     string
 	}{
 		"killed": {(*testserver.Redis).Kill, (*testserver.Redis).Restart, "refused"},
-		"hung":   {(*testserver.Redis).Pause, (*testserver.Redis).Resume, "(no reply for |i/o timeout)"},
+		"hung":   {(*testserver.Redis).Pause, (*testserver.Redis).Resume, "(no reply for |i.o timeout)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
