@@ -51,6 +51,70 @@ func TestAPIStaysSmall(t *testing.T) {
 	}
 }
 
+// TestNoInternalTypes demands that signatures and exported fields of the library, as go doc shows
+// them, name no internal type: programs could not write it.
+func TestNoInternalTypes(t *testing.T) {
+	t.Parallel()
+	for _, path := range goFiles(t) {
+		if strings.HasSuffix(path, "_test.go") || !slices.Contains(published, filepath.Dir(path)) {
+			continue
+		}
+		for _, found := range internalTypes(t, path, nil) {
+			t.Error(found)
+		}
+	}
+	const src = `package a
+import "github.com/weirlimit/weir/internal/algo"
+type T struct { A algo.Rule; b algo.Rule }
+func (T) M(x int) *algo.Rule { var r algo.Rule; return &r }
+func f(algo.Rule) {}
+const C = algo.Never
+`
+	if found := internalTypes(t, "a.go", src); len(found) != 2 {
+		t.Errorf("%q: want the field A and the method M", found)
+	}
+}
+
+// internalTypes returns the internal types in a file's exported fields and signatures.
+func internalTypes(t *testing.T, path string, src any) (found []string) {
+	t.Helper()
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, path, src, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside := map[string]bool{}
+	for _, i := range file.Imports {
+		if name := strings.Trim(i.Path.Value, `"`); strings.Contains(name, "weir/internal/") {
+			inside[name[strings.LastIndexByte(name, '/')+1:]] = true
+		}
+	}
+	ast.FileExports(file)
+	for _, d := range file.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			d.Body = nil
+			// Methods of types that are not exported are not shown.
+			if d.Recv != nil && !ast.IsExported(strings.TrimLeft(types.ExprString(d.Recv.List[0].Type), "*")) {
+				continue
+			}
+		case *ast.GenDecl:
+			if d.Tok != token.TYPE {
+				continue
+			}
+		}
+		ast.Inspect(d, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SelectorExpr); ok {
+				if of, ok := s.X.(*ast.Ident); ok && inside[of.Name] {
+					found = append(found, fmt.Sprintf("%s: %s.%s is internal", fset.Position(s.Pos()), of.Name, s.Sel.Name))
+				}
+			}
+			return true
+		})
+	}
+	return found
+}
+
 // An export is an exported name, or an exported field of an exported struct.
 type export struct {
 	at         token.Position

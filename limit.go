@@ -185,9 +185,12 @@ func (l *Limit) Alike(other *Limit) bool {
 	return l == other || l.rule == other.rule && l.TimeZone == other.TimeZone && l.AnchorDay == other.AnchorDay
 }
 
+// rule is a limit in the form that the steps use.
+type rule = algo.Rule
+
 // Rule returns the limit in the form that the steps use, or nil if the limit was not
 // compiled. For stores.
-func (l *Limit) Rule() *algo.Rule {
+func (l *Limit) Rule() *rule {
 	if !l.compiled {
 		return nil
 	}
@@ -196,7 +199,7 @@ func (l *Limit) Rule() *algo.Rule {
 
 // RuleAt returns [Limit.Rule] with the calendar windows around an instant, in µs since
 // 1970. For a limit without a calendar it is the same as Rule. For stores.
-func (l *Limit) RuleAt(now int64) algo.Rule {
+func (l *Limit) RuleAt(now int64) rule {
 	r := l.rule
 	if r.Calendar {
 		r.Starts = l.starts(time.UnixMicro(now))

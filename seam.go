@@ -56,6 +56,9 @@ type oneTaker interface {
 	TakeOne(prefix, key string, limit *Limit, cost int64) (d Decision, decided bool)
 }
 
+// scope is what belongs to an ID.
+type scope = algo.Scope
+
 // A Kind says what an act does; its String is its name.
 //
 //   - take, the zero value, decides the charges and makes them if all of them fit.
@@ -129,8 +132,9 @@ type Act struct {
 	// if that is longer, or for ten seconds if the take is refused. A refused take with a
 	// slot of a concurrency limit is not remembered: its repeat is decided again.
 	ID string
-	// Scope says to whom the ID belongs, and what the act asks for.
-	Scope algo.Scope
+	// Scope has the Owner of the ID, a text, and what the act Asks for, in any text: another
+	// one is other content. If it has no Asks, the costs of the charges are the content.
+	Scope scope
 	// NewID says that the ID was made for this one act, so that no caller repeats
 	// the take: the store does not remember the ID if it refuses the take. If such a
 	// take is amended, units that a limit charged for refusing it count in addition.

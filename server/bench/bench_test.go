@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -154,15 +153,6 @@ func (s *scenario) run(b *testing.B, all []Contestant, r *server) {
 			})
 		}
 	})
-}
-
-// ownCPU returns the CPU time of this process, or 0 if the system does not report it.
-func ownCPU() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // measure asks for b.N decisions.

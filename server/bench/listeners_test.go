@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir/internal/testserver"
-	"github.com/weirlimit/weir/server/internal/loadtest"
 )
 
 // rulesFile has one limit that no run exhausts, and one that is exhausted at once.
@@ -50,28 +49,28 @@ func BenchmarkListeners(b *testing.B) {
 		})
 	}
 	for _, entry := range []string{"user", "spent"} {
-		grpc, err := loadtest.DialRLS(weir.grpc, loadtest.ClientOptions{Connections: 2, Domain: "demo", Entry: entry})
+		grpc, err := dialRLS(weir.grpc, 2, "demo", entry)
 		if err != nil {
 			b.Fatal(err)
 		}
-		http := loadtest.DialHTTP("http://"+weir.http+"/v1/auth?domain=demo&"+entry+"=", loadtest.ClientOptions{Connections: 64})
+		http := dialHTTP("http://"+weir.http+"/v1/auth?domain=demo&"+entry+"=", 64)
 		work := map[string]string{"user": "granted", "spent": "refused"}[entry]
 		b.Run("limiter=weir, gRPC/connections=2/calls=256/"+work, func(b *testing.B) { call(b, weir.pid, grpc, 256) })
 		b.Run("limiter=weir, HTTP/connections=64/"+work, func(b *testing.B) { call(b, weir.pid, http, 64) })
-		_, _ = grpc.Close(), http.Close()
+		_, _ = grpc.close(), http.close()
 	}
 }
 
 // spent runs work of b.N decisions and reports what it costs a process.
 func spent(b *testing.B, pid int, work func()) {
-	before, err := loadtest.CPUOf(pid)
+	before, err := cpuOf(pid)
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.ResetTimer()
 	work()
 	b.StopTimer()
-	after, err := loadtest.CPUOf(pid)
+	after, err := cpuOf(pid)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -79,13 +78,13 @@ func spent(b *testing.B, pid int, work func()) {
 }
 
 // call makes b.N calls, so many at a time.
-func call(b *testing.B, pid int, client loadtest.Client, callers int) {
+func call(b *testing.B, pid int, client client, callers int) {
 	spent(b, pid, func() {
 		var all sync.WaitGroup
 		for c := range callers {
 			all.Go(func() {
 				for i := c; i < b.N; i += callers {
-					if _, err := client.Allow(b.Context(), "42"); err != nil {
+					if _, err := client.allow(b.Context(), "42"); err != nil {
 						b.Error(err)
 						return
 					}
