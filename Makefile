@@ -137,7 +137,7 @@ gateway: setup ## build Envoy Gateway and let it send its rules to Weir; minutes
 	@GO='$(GO)' scripts/gateway.sh
 
 .PHONY: peers
-peers: ## run the suites of other rate limiters, from PyPI and npm, against the adapters of clients/, and print what fails and why
+peers: ## run the suites of other rate limiters, from PyPI, npm and GitHub, against the adapters of clients/, and print what fails and why
 	cd server/internal/e2e && $(GO) test -count=1 -timeout $(TIMEOUT) -run '^TestPeers$$' -v . -args -peers
 
 .PHONY: histories

@@ -9,7 +9,7 @@ export class WeirStore {
   constructor(options?: { weir?: Weir, prefix?: string })
   readonly localKeys: false
   readonly prefix: string
-  /** Called by the limiter. */
+  /** Called by the limiter. Before that, the window is a minute. */
   init(options: { windowMs: number }): void
   get(key: string): Promise<{ totalHits: number, resetTime: Date } | undefined>
   increment(key: string): Promise<{ totalHits: number, resetTime: Date }>

@@ -11,6 +11,7 @@ export class WeirStore {
   constructor({ weir = new Weir(), prefix = 'rl:' } = {}) {
     this.#weir = weir
     this.prefix = prefix
+    this.init({ windowMs: 60000 })
   }
 
   init({ windowMs }) {

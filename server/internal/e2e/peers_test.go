@@ -20,7 +20,7 @@ import (
 var peers = flag.Bool("peers", false, "run TestPeers")
 
 // TestPeers runs the suites of other rate limiters against the adapters of the clients: each
-// clients/peers/LANGUAGE/run fetches the suites from a registry and prints a table of what
+// clients/peers/LANGUAGE/run fetches the suites and prints a table of what
 // fails and why.
 //
 // WEIR is the program. WEIR_URL names a server in memory, and WEIR_CLOCK its clock, which moves on with
@@ -28,7 +28,7 @@ var peers = flag.Bool("peers", false, "run TestPeers")
 // forward the server's, too.
 func TestPeers(t *testing.T) {
 	if !*peers {
-		t.Skip("make peers runs it: it needs the registries of PyPI and npm")
+		t.Skip("make peers runs it: it needs PyPI, npm and GitHub")
 	}
 	runs, err := filepath.Glob("../../../clients/peers/*/run")
 	if err != nil || len(runs) == 0 {
