@@ -35,6 +35,7 @@ type ModelOptions struct {
 	Domain          string // empty: the only one of the rules
 	MaxBody         int    // in MiB
 	UpstreamTimeout time.Duration
+	Wait            time.Duration // for room; 0 for not at all
 	ReadOn          time.Duration // after the client has left; 0 for not at all
 	MaxConnections  int
 	TLS             TLS
@@ -91,6 +92,10 @@ func (o *Options) modelSettings() []Setting {
 			"Read an answer on for this long after its client has left, so that it costs what the\n"+
 				"provider reports at its end; 0 for not at all.",
 			func(d time.Duration) string { return unless(d >= 0 && d <= time.Minute, "0s … 1m") }),
+		setting("wait", &m.Wait, 0,
+			"Let requests wait this long for room, in a fair line: for open requests to end, or for a\n"+
+				"limit to drain. A client waits for less with the header Weir-Wait.",
+			func(d time.Duration) string { return unless(d >= 0 && d <= time.Minute, "0s … 1m") }),
 		setting("models-max-connections", &m.MaxConnections, 4096, "Keep at most this many connections of clients open.", positive),
 	), group("Security", tlsSettings("models", &m.TLS))...)
 }
@@ -145,7 +150,7 @@ func (a *App) newModels() (*listener, *listener, error) {
 	o, t := &a.options, a.telemetry
 	m := &o.Models
 	options := meter.Options{
-		Rules: a.rules.Load, Domain: m.Domain, Taker: t.frontEnd("models", a.engine), Timeout: o.Timeout, UpstreamTimeout: m.UpstreamTimeout, ReadOn: m.ReadOn,
+		Rules: a.rules.Load, Domain: m.Domain, Taker: t.frontEnd("models", a.engine), Timeout: o.Timeout, UpstreamTimeout: m.UpstreamTimeout, ReadOn: m.ReadOn, Wait: m.Wait,
 		MaxBody: int64(m.MaxBody) << 20, Budget: a.budget, Rejected: t.rejections("models"), Unmatched: t.unmatched,
 		Observer: modelObserver{t.metrics.Models(), &t.traffic.Models}, Logger: o.Logger,
 	}

@@ -36,6 +36,8 @@ type holder struct {
 	*Options
 	logged logs.Seldom
 	open   openHolds
+	line   line
+	stop   <-chan struct{} // closed when nobody may wait any more
 }
 
 // held is what one request holds.
@@ -49,6 +51,7 @@ type held struct {
 	rules map[*weir.Limit]bool
 	e     *estimate
 	open  []openCharge // until it is settled
+	keys  []string     // that it charges
 	once  sync.Once
 
 	mu    sync.Mutex // guards the fields below
@@ -113,8 +116,9 @@ func (h *holder) ask(s *subject) *rules.Request {
 }
 
 // hold estimates a request and holds all of it, or nothing. Describe is called with the plan
-// that was decided. The error is a [*refusal].
-func (h *holder) hold(ctx context.Context, r *request, key string, describe func(*rules.Plan)) (*held, error) {
+// that was decided. A request that has no room yet waits for it, at most so long. The error is a
+// [*refusal].
+func (h *holder) hold(ctx context.Context, r *request, key string, most time.Duration, describe func(*rules.Plan)) (*held, error) {
 	set, ask := h.Rules(), h.ask(&subject{key, labelsOf(ctx), r.endUser, r.model})
 	if err := mayAsk(ctx, ask); err != nil {
 		return nil, err
@@ -132,13 +136,36 @@ func (h *holder) hold(ctx context.Context, r *request, key string, describe func
 	if err != nil {
 		return nil, err
 	}
-	for range len(meters) {
+	until, waits := time.Now().Add(most), most > 0
+	w := &waiter{caller: key}
+	turn := "" // the key whose turn the request has had
+	defer func() {
+		if turn != "" {
+			h.line.wake(turn)
+		}
+	}()
+	for cuts := 0; cuts < len(meters); {
+		ended := h.line.ended.Load()
 		ask.Costs, ask.Least = e.costs, e.least
 		if plan, err = set.Plan(ask); err != nil {
 			if e.price == nil && errors.Is(err, weir.ErrInvalid) {
 				return nil, misunderstood(http.StatusBadRequest, "unknown_model", invalidRequest, "no price is known for the model "+shorten(r.model))
 			}
 			return nil, h.unplanned(err)
+		}
+		if busy := h.line.busy(keysOf(plan.Acts)); waits && w.number == 0 && busy != "" {
+			// Who comes later does not overtake.
+			plan.Free()
+			h.Observer.Waiting(1)
+			again := h.line.wait(ctx, h.stop, busy, w, 0, 0, until)
+			h.Observer.Waiting(-1)
+			switch turn = busy; {
+			case again:
+				continue
+			case ctx.Err() != nil, h.stopped():
+				return nil, undecided()
+			}
+			return nil, lineFull()
 		}
 		err = h.take(ctx, plan)
 		own := h.granted(plan, e)
@@ -147,21 +174,71 @@ func (h *holder) hold(ctx context.Context, r *request, key string, describe func
 			own.release()
 			return nil, h.unplanned(err)
 		}
-		refused, waits := h.refusing(ctx, plan)
+		refused, open := h.refusing(ctx, plan)
 		if refused == nil {
 			describe(plan)
-			own.open = h.open.add(own.acts)
+			own.open, own.keys = h.open.add(own.acts), keysOf(plan.Acts)
 			own.renewSlots()
+			h.line.wake(own.keys...)
+			turn = ""
 			return own, nil
 		}
 		// What was granted beside the refusal is not needed.
 		own.release()
-		if !e.cut(refused) {
-			describe(plan)
-			return nil, refusedBy(refused, refused.Decision(), waits)
+		if e.cut(refused) {
+			cuts++
+			continue
 		}
+		d := refused.Decision()
+		if at, after := refused.Act.Charges[refused.Charge].Key, h.after(refused, &d, open); waits && after > 0 && time.Now().Add(after).Before(until) {
+			if turn != "" && turn != at {
+				h.line.wake(turn)
+			}
+			turn, w.tried = at, true
+			h.Observer.Waiting(1)
+			waits = h.line.wait(ctx, h.stop, at, w, ended, after, until)
+			h.Observer.Waiting(-1)
+			if waits {
+				continue
+			}
+			turn = "" // The line has woken the next one.
+		}
+		describe(plan)
+		return nil, refusedBy(refused, d, open)
 	}
 	return nil, undecided()
+}
+
+// after returns when a refused request may be tried again by itself; 0 if it need not wait for it.
+// Slots and what open requests hold come back at any time, other units when the limit says so.
+func (h *holder) after(a *rules.Applied, d *weir.Decision, open int) time.Duration {
+	switch {
+	case d.RetryAfter == weir.Never, d.Source == acts.SourceFailClosed, a.Limit.Count == 0:
+		return 0
+	case open > 0, algo.TraitsOf(a.Limit.Algorithm).HoldsSlots:
+		return soonAgain()
+	}
+	return d.RetryAfter
+}
+
+// stopped reports whether nobody may wait any more.
+func (h *holder) stopped() bool {
+	select {
+	case <-h.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// keysOf returns the keys that acts charge.
+func keysOf(list []*weir.Act) (keys []string) {
+	for _, act := range list {
+		for i := range act.Charges {
+			keys = append(keys, act.Charges[i].Key)
+		}
+	}
+	return keys
 }
 
 // mayAsk checks the rights of a caller. The error is a [*refusal].
@@ -361,6 +438,7 @@ func (own *held) settle(u usage, free bool) {
 		own.count(u, free)
 		own.deliver()
 		own.h.open.remove(own.open)
+		own.h.line.endedAt(own.keys)
 	})
 }
 
@@ -375,6 +453,7 @@ func (own *held) drop() {
 		}
 		own.deliver()
 		own.h.open.remove(own.open)
+		own.h.line.endedAt(own.keys)
 	})
 }
 

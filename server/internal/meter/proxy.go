@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -58,6 +59,8 @@ type Options struct {
 	// Unmatched, if not nil, is called for each request that no rule applies to, and reports
 	// whether to refuse it.
 	Unmatched func(*rules.Request, rules.Unmatched) (refuse bool)
+	// Wait is how long a request may wait for room, a minute at most. Zero: not at all.
+	Wait time.Duration
 	// Observer counts. Nil: nothing is counted.
 	Observer Observer
 	// Logger gets warnings, at most one a minute, without prompts and credentials. Nil:
@@ -86,6 +89,8 @@ type Observer interface {
 	// record.
 	Underestimated(rule string, units int64)
 	Unrecorded(rule string, units int64)
+	// Waiting counts requests that begin, 1, and end, -1, to wait for room.
+	Waiting(change int)
 	// SettleFailed counts requests that could not be settled.
 	SettleFailed()
 }
@@ -110,6 +115,7 @@ func (nobody) Charged(string, string, string, int64)            {}
 func (nobody) UsageMissing(string)                              {}
 func (nobody) Underestimated(string, int64)                     {}
 func (nobody) Unrecorded(string, int64)                         {}
+func (nobody) Waiting(int)                                      {}
 func (nobody) SettleFailed()                                    {}
 
 // A Proxy forwards requests to one provider and meters them. It is safe for concurrent use.
@@ -150,6 +156,7 @@ func New(o Options) (*Proxy, error) {
 	}
 	p := &Proxy{holder: holder{Options: &o, logged: logs.Seldom{Period: loggedAgain}}, missing: logs.Seldom{Period: loggedAgain}}
 	p.cut, p.cutAll = context.WithCancel(context.Background())
+	p.stop = p.cut.Done()
 	p.transport = &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: o.Dial, ForceAttemptHTTP2: true, DisableCompression: true,
 		MaxIdleConnsPerHost: 256, IdleConnTimeout: 90 * time.Second,
@@ -314,6 +321,10 @@ func (p *Proxy) prepare(w http.ResponseWriter, r *http.Request, x *exchange) err
 	if x.memory, err = p.read(w, r); err != nil {
 		return err
 	}
+	most, err := p.waitOf(r)
+	if err != nil {
+		return err
+	}
 	req, err := readRequest(x.endpoint, &x.memory)
 	if errors.Is(err, admission.ErrFull) {
 		return p.full()
@@ -321,7 +332,7 @@ func (p *Proxy) prepare(w http.ResponseWriter, r *http.Request, x *exchange) err
 	if err != nil {
 		return err
 	}
-	own, err := p.hold(ctx, req, key, func(plan *rules.Plan) {
+	own, err := p.hold(ctx, req, key, most, func(plan *rules.Plan) {
 		if x.headers = (http.Header{}); plan.ID != "" {
 			x.id = plan.ID
 		}
@@ -336,6 +347,22 @@ func (p *Proxy) prepare(w http.ResponseWriter, r *http.Request, x *exchange) err
 	x.own, x.body, x.original, x.removes = own, own.e.body, own.e.plain, own.e.plain != nil
 	own.e.body, own.e.plain = nil, nil
 	return nil
+}
+
+// waitHeader is the header by which a client waits for less time.
+const waitHeader = "Weir-Wait"
+
+// waitOf returns how long a request may wait for room. The error is a [*refusal].
+func (p *Proxy) waitOf(r *http.Request) (time.Duration, error) {
+	text := r.Header.Get(waitHeader)
+	if text == "" {
+		return p.Wait, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return 0, invalidBody(fmt.Sprintf("the header %s is %q: want a duration such as 5s, 0s for not at all", waitHeader, shorten(text)))
+	}
+	return min(d, p.Wait), nil
 }
 
 // caller returns the name of the caller in limits.
@@ -405,7 +432,7 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 			out.Header[name] = values
 		}
 	}
-	for _, name := range append([]string{"Upgrade", "Connection", "Expect"}, otherHeaders...) {
+	for _, name := range append([]string{"Upgrade", "Connection", "Expect", waitHeader}, otherHeaders...) {
 		out.Header.Del(name)
 	}
 	if p.Key != nil {

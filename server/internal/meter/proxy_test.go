@@ -27,6 +27,7 @@ type counted struct {
 	missing             map[string]int
 	under, unrecorded   map[string]int64
 	streams, unsettled  int
+	waiting             int
 	answers, firstBytes int
 }
 
@@ -55,6 +56,7 @@ func (c *counted) FirstByte(time.Duration)          { c.do(func() { c.firstBytes
 func (c *counted) UsageMissing(why string)          { c.do(func() { c.missing[why]++ }) }
 func (c *counted) Underestimated(r string, n int64) { c.do(func() { c.under[r] += n }) }
 func (c *counted) Unrecorded(r string, n int64)     { c.do(func() { c.unrecorded[r] += n }) }
+func (c *counted) Waiting(n int)                    { c.do(func() { c.waiting += n }) }
 func (c *counted) SettleFailed()                    { c.do(func() { c.unsettled++ }) }
 
 func (c *counted) Stream(key, model string, n int) {

@@ -70,6 +70,14 @@ func undecided() *refusal {
 	return r
 }
 
+// lineFull is the answer of a request that may not wait behind so many others.
+func lineFull() *refusal {
+	return &refusal{
+		status: http.StatusTooManyRequests, message: "too many requests wait for room already; retry in 1 s",
+		kind: "requests", code: "rate_limit_exceeded", other: "rate_limit_error", retry: 1,
+	}
+}
+
 // longWait is how long an SDK may wait by itself, in seconds. Some would sleep for hours,
 // others ignore the number and try at once.
 const longWait = 60

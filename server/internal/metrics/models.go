@@ -16,6 +16,7 @@ type Models struct {
 	unsettled prometheus.Counter
 	first     prometheus.Histogram
 	streams   prometheus.Gauge
+	waiting   prometheus.Gauge
 }
 
 // Models returns the metrics of a proxy for language models, and exports them. Call it once.
@@ -30,9 +31,10 @@ func (m *Metrics) Models() *Models {
 		unrecorded: counters("weir_models_forgiven_units_total", "Units that were used and not recorded, because a limit records at most one full drain beyond its count.", "rule"),
 		unsettled:  prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_models_settle_failures_total", Help: "Requests to language models whose hold stays charged, because they could not be settled."}),
 		first:      prometheus.NewHistogram(timed("weir_models_first_byte_seconds", "Time until the head of the answer of a language model.")),
+		waiting:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_models_waiting", Help: "Requests to language models that wait for room, with --wait."}),
 		streams:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_models_streams", Help: "Streams of language models that are open."}),
 	}
-	m.registry.MustRegister(o.requests, o.tokens, o.dollars, o.units, o.missing, o.under, o.unrecorded, o.unsettled, o.first, o.streams)
+	m.registry.MustRegister(o.requests, o.tokens, o.dollars, o.units, o.missing, o.under, o.unrecorded, o.unsettled, o.first, o.streams, o.waiting)
 	return o
 }
 
@@ -46,6 +48,9 @@ func (o *Models) FirstByte(d time.Duration) { o.first.Observe(d.Seconds()) }
 
 // Stream counts streams that begin, 1, and end, -1.
 func (o *Models) Stream(_, _ string, change int) { o.streams.Add(float64(change)) }
+
+// Waiting counts requests that begin, 1, and end, -1, to wait for room.
+func (o *Models) Waiting(change int) { o.waiting.Add(float64(change)) }
 
 // Settled counts the tokens and the dollars of a request, whose price has a row.
 func (o *Models) Settled(_, _, row string, used map[string]int64) {
