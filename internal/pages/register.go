@@ -62,6 +62,7 @@ var Register = []Claim{
 	{Page: "SECURITY.md", Test: "deploy/check.TestRedisUserSuffices"},
 
 	{Language: "go", File: "before", Because: "shows how another limiter is used"},
+	{Page: "docs/migrating.md", Language: "python", Because: "make peers runs such an application while Redis and Weir stop"},
 	{Page: "docs/migrating.md", Language: "sh", Because: "TestVariablesSetFlags has the variables"},
 	{Page: "docs/migrating.md", Language: "yaml", Test: "server/internal/cli.TestRulesDocs"},
 	{Page: "docs/customers.md", Has: "weir key", Because: "TestAdminDocs overrides a key of the same rules"},
