@@ -15,21 +15,21 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// A client asks a server for decisions of one unit each.
-type client struct {
+// A caller asks a server for decisions of one unit each.
+type caller struct {
 	allow func(ctx context.Context, key string) (granted bool, err error)
 	close func() error
 }
 
 // dialHTTP returns a client that sends GET requests to prefix with the key, escaped, appended. It
 // speaks HTTP/1.1, as most proxies do.
-func dialHTTP(prefix string, connections int) client {
+func dialHTTP(prefix string, connections int) caller {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost, transport.MaxConnsPerHost = connections, connections, connections
 	transport.Protocols = new(http.Protocols)
 	transport.Protocols.SetHTTP1(true)
 	c := &http.Client{Transport: transport}
-	return client{close: func() error { c.CloseIdleConnections(); return nil }, allow: func(ctx context.Context, key string) (bool, error) {
+	return caller{close: func() error { c.CloseIdleConnections(); return nil }, allow: func(ctx context.Context, key string) (bool, error) {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, prefix+url.QueryEscape(key), nil)
 		if err != nil {
 			return false, err
@@ -51,11 +51,11 @@ func dialHTTP(prefix string, connections int) client {
 
 // dialRLS returns a client of Envoy's rate limit service at address. It sends one descriptor of one
 // entry, whose value is the key.
-func dialRLS(address string, connections int, domain, entry string) (client, error) {
+func dialRLS(address string, connections int, domain, entry string) (caller, error) {
 	var conns []*grpc.ClientConn
 	var clients []rlsv3.RateLimitServiceClient
 	var next atomic.Uint64
-	c := client{close: func() (err error) {
+	c := caller{close: func() (err error) {
 		for _, conn := range conns {
 			err = errors.Join(err, conn.Close())
 		}

@@ -78,7 +78,7 @@ func spent(b *testing.B, pid int, work func()) {
 }
 
 // call makes b.N calls, so many at a time.
-func call(b *testing.B, pid int, client client, callers int) {
+func call(b *testing.B, pid int, client caller, callers int) {
 	spent(b, pid, func() {
 		var all sync.WaitGroup
 		for c := range callers {
