@@ -13,6 +13,7 @@ type lease struct {
 	id    string // of the take; empty if nothing was charged
 	units int64
 	rest  int64 // what the Envoy may not have spent, at worst
+	ttl   time.Duration
 	// asked is the bucket's entries and its rule's, as they were charged.
 	asked        []rules.Entry
 	sent         time.Time
@@ -71,8 +72,11 @@ func (b *bucket) outstanding(now time.Time) (units int64) {
 
 // ended reports whether Envoy has thrown the lease away.
 func (l *lease) ended(now time.Time) bool {
-	return !l.acknowledged.IsZero() && now.Sub(l.acknowledged) > leaseTTL
+	return !l.acknowledged.IsZero() && now.Sub(l.acknowledged) > l.ttl
 }
+
+// young reports whether the lease need not be replaced yet.
+func (l *lease) young(now time.Time) bool { return now.Sub(l.sent) < l.ttl/2 }
 
 // stays reports whether a lease, or none, stays for lack of units for another one: Envoy goes on
 // with its rest, and with refusing everything.
@@ -81,7 +85,7 @@ func (l *lease) stays(now time.Time) bool {
 	case l == nil:
 		return false
 	case l.units == 0:
-		return now.Sub(l.sent) < leaseLife
+		return l.young(now)
 	default:
 		return !l.ended(now)
 	}
@@ -131,7 +135,7 @@ func (b *bucket) settle(now time.Time) (unspent []*lease) {
 	for len(b.leases) > 0 {
 		l, at := b.leases[0], b.replaced(0)
 		if at.IsZero() && l.ended(now) {
-			at = l.acknowledged.Add(leaseTTL)
+			at = l.acknowledged.Add(l.ttl)
 		}
 		if at.IsZero() || now.Sub(at) < settled {
 			break

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -191,7 +192,7 @@ func (s *Service) decide(b *bucket, set *rules.Set, now time.Time) (step, bool) 
 	}
 	g := b.budget
 	want, left, last := g.portion(b, now), b.left(now), b.lease()
-	if last != nil && now.Sub(last.sent) < leaseLife && last.units > 0 && left >= enough*want {
+	if last != nil && last.young(now) && last.units > 0 && left >= enough*want {
 		return step{}, false
 	}
 	units := min(max(1, int64(math.Ceil(want))), g.most()-g.outstanding(now), weir.MaxCost)
@@ -199,7 +200,7 @@ func (s *Service) decide(b *bucket, set *rules.Set, now time.Time) (step, bool) 
 		if last.stays(now) {
 			return step{}, false
 		}
-		l := &lease{sent: now}
+		l := &lease{ttl: leaseTTL, sent: now}
 		b.leases = append(b.leases, l)
 		return step{bucket: b, answer: deny(b.entries), lease: l}, true
 	}
@@ -256,7 +257,10 @@ func (s *Service) leased(st step, now time.Time) *lease {
 		s.undecidedLine(b.stream, err)
 		return nil // the last one ends in time
 	}
-	l := &lease{id: st.plan.ID, asked: b.asked, sent: now}
+	l := &lease{id: st.plan.ID, ttl: leaseTTL, asked: b.asked, sent: now}
+	if b.idle(now) {
+		l.ttl = idleTTL
+	}
 	g := b.budget
 	g.rate, g.free = math.Inf(1), math.Inf(1)
 	for i := range st.plan.Applied {
@@ -264,7 +268,11 @@ func (s *Service) leased(st step, now time.Time) *lease {
 		d := a.Decision()
 		g.limit(a.Limit)
 		g.free = min(g.free, float64(d.Remaining))
-		if a.Act.Allowed() {
+		switch {
+		case !a.Act.Allowed():
+		case d.Source == acts.SourceFailOpen:
+			l.units = a.Act.Charges[a.Charge].UpTo // everything is granted, and nothing charged
+		default:
 			l.units = d.Granted
 		}
 	}
@@ -338,7 +346,7 @@ func assign(entries []rules.Entry, l *lease, serial int64) []*pb.RateLimitQuotaR
 	if l.units == 0 {
 		return []*pb.RateLimitQuotaResponse_BucketAction{deny(entries)}
 	}
-	return []*pb.RateLimitQuotaResponse_BucketAction{deny(entries), action(entries, leaseTTL, &typev3.RateLimitStrategy{
+	return []*pb.RateLimitQuotaResponse_BucketAction{deny(entries), action(entries, l.ttl, &typev3.RateLimitStrategy{
 		Strategy: &typev3.RateLimitStrategy_TokenBucket{TokenBucket: &typev3.TokenBucket{
 			MaxTokens: uint32(l.units), TokensPerFill: wrapperspb.UInt32(1),
 			FillInterval: &durationpb.Duration{Seconds: year, Nanos: int32(1 + serial%serials)},

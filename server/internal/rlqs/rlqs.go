@@ -14,7 +14,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -35,8 +34,9 @@ const (
 	// leaseTTL is how long Envoy may spend a lease. A lease is never sent again, because an Envoy
 	// for which it has ended would spend all of it once more.
 	leaseTTL = 6 * time.Second
-	// leaseLife is when a lease is replaced even if it would do.
-	leaseLife = leaseTTL / 2
+	// idleTTL is the same of a bucket without requests. A lease is replaced after half of its time,
+	// even if it would do.
+	idleTTL = time.Minute
 	// silence is when an Envoy whose reports fail to come gets no more leases.
 	silence = 7 * time.Second
 	// forgotten is when a bucket whose reports fail to come is dropped, if Envoy has its last lease.
@@ -192,11 +192,10 @@ func (s *Service) Leases() []Lease {
 // at Envoy. Further streams fail.
 func (s *Service) Stop() {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.stopping = true
-	all := slices.Collect(maps.Keys(s.streams))
-	s.mu.Unlock()
-	for _, c := range all {
-		c.wire.Part()
+	for c := range s.streams {
+		c.wire.Part() // its handler has not returned: it leaves first
 	}
 }
 

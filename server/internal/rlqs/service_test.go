@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/server/internal/frames"
 	"github.com/weirlimit/weir/server/internal/rules"
@@ -32,6 +34,7 @@ type client struct {
 	held   chan struct{} // of an acknowledgement, if deaf
 	deaf   atomic.Bool
 	ended  chan error
+	over   atomic.Bool // the handler has returned
 }
 
 func (c *client) Recv() ([]byte, error) {
@@ -65,7 +68,12 @@ func (c *client) Acknowledged() <-chan struct{} {
 	return read
 }
 
-func (c *client) Part()            { close(c.parted) }
+func (c *client) Part() {
+	if c.over.Load() {
+		c.t.Error("a stream whose handler has returned is used")
+	}
+	close(c.parted)
+}
 func (c *client) Take(int64) error { return nil }
 
 // dial opens a stream, which ends before the test does.
@@ -76,7 +84,11 @@ func dial(t *testing.T, s *Service) *client {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	c.gone = cancel
-	go func() { c.ended <- s.Serve(ctx, c, "192.0.2.1:5") }()
+	go func() {
+		err := s.Serve(ctx, c, "192.0.2.1:5")
+		c.over.Store(true)
+		c.ended <- err
+	}()
 	t.Cleanup(cancel)
 	return c
 }
@@ -341,7 +353,7 @@ func TestIdle(t *testing.T) {
 			}
 			e.report(0, 0, "day", "1")
 		}
-		if !saw["1 for 6s"] || !saw["abandon"] || s.Stats().Buckets != 0 {
+		if !saw["1 for 1m0s"] || !saw["abandon"] || s.Stats().Buckets != 0 {
 			t.Errorf("%v, %+v", saw, s.Stats())
 		}
 		e.next(2 * lost) // what a client may have read before counts for so long
@@ -436,6 +448,56 @@ func TestStoreFails(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// generous grants everything, as in an outage of the store.
+type generous struct{}
+
+func (generous) Take(_ context.Context, all []*weir.Act) {
+	for _, a := range all {
+		for i := range a.Decisions {
+			a.Decisions[i] = weir.Decision{Outcome: weir.Granted, Source: acts.SourceFailOpen, Granted: a.Charges[i].Cost}
+		}
+	}
+}
+
+// TestFailOpen: a limit whose on_store_failure is allow is leased without a charge.
+func TestFailOpen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		set := parsed(t, some)
+		e := dial(t, New(Options{Rules: func() *rules.Set { return set }, Taker: generous{}}))
+		e.report(0, 1, "a", "1")
+		if got := e.next(0); got != "DENY_ALL for 6s, 30 for 6s" {
+			t.Error(got)
+		}
+		if err := e.end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestStopsAsStreamsEnd: Stop uses no stream that ends by itself.
+func TestStopsAsStreamsEnd(t *testing.T) {
+	t.Parallel()
+	set := parsed(t, some)
+	for range 20 {
+		s := New(Options{Rules: func() *rules.Set { return set }, Taker: memstore.New(memstore.Options{})})
+		all := make([]*client, 300)
+		for i := range all {
+			all[i] = dial(t, s)
+			all[i].report(0, 1, "a", "1")
+		}
+		var ends sync.WaitGroup
+		ends.Go(s.Stop)
+		for _, e := range all {
+			ends.Go(func() { close(e.in) })
+		}
+		ends.Wait()
+		for _, e := range all {
+			<-e.ended
+		}
+	}
 }
 
 // TestRejected ends streams that are wrong, and all of them when the service stops.

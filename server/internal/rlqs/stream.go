@@ -115,7 +115,7 @@ func (c *stream) drop(b *bucket, now time.Time) {
 		if l.rest == 0 || !b.replaced(i).IsZero() || l.ended(now) {
 			continue
 		}
-		until := l.acknowledged.Add(leaseTTL)
+		until := l.acknowledged.Add(l.ttl)
 		if l.acknowledged.IsZero() {
 			until = now.Add(lost)
 		}
