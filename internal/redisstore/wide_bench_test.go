@@ -34,21 +34,31 @@ func BenchmarkWide(b *testing.B) {
 	for i := range 8 {
 		eight = append(eight, weir.Limit{Count: 100_000 + int64(i), Period: time.Minute}.MustCompile())
 	}
+	held := weir.Limit{Count: 10_000_000, Period: 365 * 24 * time.Hour}.MustCompile()
 	for _, c := range []struct {
 		name string
 		act  func(string) *weir.Act
+		ids  int // how many takes with an ID come first: their keys have low-water marks
 	}{
-		{"plain", charges(1, func(int) *weir.Limit { return plain })},
-		{"60 buckets", charges(1, func(int) *weir.Limit { return buckets(60) })},
-		{"3600 buckets", charges(1, func(int) *weir.Limit { return buckets(3600) })},
-		{"8 limits", charges(8, func(i int) *weir.Limit { return eight[i] })},
-		{"64 keys", charges(64, func(int) *weir.Limit { return plain })},
+		{"plain", charges(1, func(int) *weir.Limit { return plain }), 0},
+		{"16 low-water marks", charges(1, func(int) *weir.Limit { return held }), 40},
+		{"60 buckets", charges(1, func(int) *weir.Limit { return buckets(60) }), 0},
+		{"3600 buckets", charges(1, func(int) *weir.Limit { return buckets(3600) }), 0},
+		{"8 limits", charges(8, func(i int) *weir.Limit { return eight[i] }), 0},
+		{"64 keys", charges(64, func(int) *weir.Limit { return plain }), 0},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			store := open(b, client, redisstore.Options{Prefix: "wide " + c.name + ":"})
 			var acts []*weir.Act
 			for i := range 64 {
 				acts = append(acts, c.act(fmt.Sprint("user:", i)))
+			}
+			for i := range c.ids {
+				for _, a := range acts {
+					hold := *a
+					hold.ID, hold.Scope.Owner = fmt.Sprint(i), a.Charges[0].Key
+					store.Take(context.Background(), []*weir.Act{&hold})
+				}
 			}
 			store.Take(context.Background(), acts)
 			client.ConfigResetStat(context.Background())

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -48,16 +49,23 @@ func BenchmarkListeners(b *testing.B) {
 			}
 		})
 	}
-	for _, entry := range []string{"user", "spent"} {
-		grpc, err := dialRLS(weir.grpc, 2, "demo", entry)
-		if err != nil {
+	// Messages of the domain demo and one entry, behind the five bytes of gRPC.
+	for work, message := range map[string]string{
+		"granted": "\x00\x00\x00\x00\x14\n\x04demo\x12\x0c\n\n\n\x04user\x12\x02u1",
+		"refused": "\x00\x00\x00\x00\x15\n\x04demo\x12\r\n\x0b\n\x05spent\x12\x02u1",
+	} {
+		entry := map[string]string{"granted": "user", "refused": "spent"}[work]
+		body := filepath.Join(b.TempDir(), "body")
+		if err := os.WriteFile(body, []byte(message), 0o600); err != nil {
 			b.Fatal(err)
 		}
-		http := dialHTTP("http://"+weir.http+"/v1/auth?domain=demo&"+entry+"=", 64)
-		work := map[string]string{"user": "granted", "spent": "refused"}[entry]
-		b.Run("limiter=weir, gRPC/connections=2/calls=256/"+work, func(b *testing.B) { call(b, weir.pid, grpc, 256) })
-		b.Run("limiter=weir, HTTP/connections=64/"+work, func(b *testing.B) { call(b, weir.pid, http, 64) })
-		_, _ = grpc.close(), http.close()
+		b.Run("limiter=weir, gRPC/connections=2/calls=256/"+work, func(b *testing.B) {
+			h2load(b, weir.pid, "-c", "2", "-m", "128", "-d", body, "-H", "content-type: application/grpc", "-H", "te: trailers",
+				"http://"+weir.grpc+"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
+		})
+		b.Run("limiter=weir, HTTP/connections=64/"+work, func(b *testing.B) {
+			h2load(b, weir.pid, "--h1", "-c", "64", "http://"+weir.http+"/v1/auth?domain=demo&"+entry+"=u1")
+		})
 	}
 }
 
@@ -77,21 +85,17 @@ func spent(b *testing.B, pid int, work func()) {
 	b.ReportMetric(micros(after-before)/float64(b.N), "server-µs/op")
 }
 
-// call makes b.N calls, so many at a time.
-func call(b *testing.B, pid int, client caller, callers int) {
+// h2load makes b.N requests with the program of that name.
+func h2load(b *testing.B, pid int, args ...string) {
+	program, err := exec.LookPath("h2load")
+	if err != nil {
+		b.Skip(err)
+	}
+	args = append([]string{"-n", strconv.Itoa(max(b.N, 64))}, args...)
 	spent(b, pid, func() {
-		var all sync.WaitGroup
-		for c := range callers {
-			all.Go(func() {
-				for i := c; i < b.N; i += callers {
-					if _, err := client.allow(b.Context(), "42"); err != nil {
-						b.Error(err)
-						return
-					}
-				}
-			})
+		if out, err := exec.Command(program, args...).CombinedOutput(); err != nil || !bytes.Contains(out, []byte(" 0 errored, 0 timeout")) {
+			b.Fatalf("h2load: %v\n%s", err, out)
 		}
-		all.Wait()
 	})
 }
 
