@@ -146,6 +146,12 @@ func (h *holder) hold(ctx context.Context, r *request, key string, most time.Dur
 	}()
 	for cuts := 0; cuts < len(meters); {
 		ended := h.line.ended.Load()
+		if w.number > 0 {
+			// Rules and rights may have changed while the request waited.
+			if set = h.Rules(); !callers.FromContext(ctx).Still(callers.Take, h.Domain) {
+				return nil, misunderstood(http.StatusForbidden, "forbidden", "permission_error", "the caller lost its rights while the request waited")
+			}
+		}
 		ask.Costs, ask.Least = e.costs, e.least
 		if plan, err = set.Plan(ask); err != nil {
 			if e.price == nil && errors.Is(err, weir.ErrInvalid) {

@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/weirlimit/weir"
 )
 
 // TestLineIsFair wants callers to take turns, requests of one caller to go in their order, and one
@@ -213,4 +216,59 @@ func TestWaitHeader(t *testing.T) {
 	if d, err := b.proxy.waitOf(&http.Request{Header: http.Header{waitHeader: {"1h"}}}); d != time.Minute || err != nil {
 		t.Errorf("%v, %v", d, err)
 	}
+}
+
+// TestWaitElsewhere wants requests that wait at two instances to get the slots that the other one
+// releases.
+func TestWaitElsewhere(t *testing.T) {
+	t.Parallel()
+	text := limited("requests_per_unit: 2, period: 30s, algorithm: concurrency")
+	var store weir.Taker
+	waits := func(o *Options) { o.Wait = time.Minute }
+	one := newBench(t, text, reporting(1, 1), stores(t)["redis"], waits, func(o *Options) { store = o.Taker })
+	other := newBench(t, text, reporting(1, 1), func(o *Options) { o.Taker = store }, waits)
+	var done sync.WaitGroup
+	for i := range 24 {
+		done.Go(func() {
+			if a := []*bench{one, other}[i%2].post(chatPath, chatBody); a.StatusCode != http.StatusOK {
+				t.Errorf("%d %s", a.StatusCode, a.text)
+			}
+		})
+	}
+	done.Wait()
+}
+
+// TestRightsLostInLine wants a caller that is removed from the file while its request waits
+// refused.
+func TestRightsLostInLine(t *testing.T) {
+	t.Parallel()
+	arrived, release := make(chan bool), make(chan bool)
+	with, name := withCallersIn(t, people(map[string]string{"ann": "company: acme", "bo": "company: acme"}))
+	text := "domain: llm\ndescriptors: [{key: company, rate_limit: {name: open, requests_per_unit: 1, period: 30s, algorithm: concurrency}}]\n"
+	b := newBench(t, text, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		arrived <- true
+		<-release
+	}), with, func(o *Options) { o.Wait = time.Minute })
+	var done sync.WaitGroup
+	done.Go(func() { b.as("bo", chatBody) })
+	<-arrived
+	done.Go(func() {
+		if a := b.as("ann", chatBody); a.StatusCode != http.StatusForbidden || !strings.Contains(a.text, "lost its rights") {
+			t.Errorf("%d %s", a.StatusCode, a.text)
+		}
+	})
+	b.eventually("the wait", func() (waits bool) {
+		b.seen.do(func() { waits = b.seen.waiting == 1 })
+		return waits
+	})
+	if err := os.WriteFile(name, []byte(people(map[string]string{"bo": "company: acme"})), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("the new file", func() bool {
+		r := b.request(http.MethodGet, "/v1/me", "")
+		r.Header.Set("Authorization", "Bearer "+tokenOf("ann"))
+		return b.send(r).StatusCode == http.StatusUnauthorized
+	})
+	close(release)
+	done.Wait()
 }

@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -32,6 +33,14 @@ func tokenOf(name string) string { return "the-token-of-person-" + name }
 // withCallers checks callers against a file.
 func withCallers(t *testing.T, text string) func(*Options) {
 	t.Helper()
+	change, _ := withCallersIn(t, text)
+	return change
+}
+
+// withCallersIn checks callers against a file, of which it returns the name. Changes of the file
+// come into force.
+func withCallersIn(t *testing.T, text string) (func(*Options), string) {
+	t.Helper()
 	name := filepath.Join(t.TempDir(), "callers.yaml")
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -40,7 +49,11 @@ func withCallers(t *testing.T, text string) func(*Options) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(o *Options) { o.Callers = callers.New(callers.Options{Listener: "models", File: file}) }
+	var refreshing sync.WaitGroup
+	ctx, stop := context.WithCancel(context.Background())
+	refreshing.Go(func() { file.Refresh(ctx) })
+	t.Cleanup(func() { stop(); refreshing.Wait() })
+	return func(o *Options) { o.Callers = callers.New(callers.Options{Listener: "models", File: file}) }, name
 }
 
 // as makes a request of a caller.
