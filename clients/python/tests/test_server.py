@@ -11,16 +11,17 @@ import time
 import unittest
 import uuid
 
-from weir import AsyncWeir, Forbidden, IDReused, Refused, Settled, Unavailable, UnknownID, Weir, WeirError
+from weir import AsyncWeir, Forbidden, IDReused, NotCharged, Refused, Settled, Unavailable, UnknownID, Weir, WeirError
 
 URL = os.environ.get("WEIR_URL", "")
 
 
 class Faulty:
-    """A server that accepts, and answers nothing, or closes after what it read."""
+    """A server that answers with given replies, on each connection anew, the first of them to the greeting. Then it answers
+    nothing, or closes after what it read."""
 
-    def __init__(self, closes):
-        self.closes, self.commands = closes, 0
+    def __init__(self, closes, *replies):
+        self.closes, self.replies, self.commands = closes, replies or (b"+PONG",), 0
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"weir://127.0.0.1:{self.listener.getsockname()[1]}"
         self.connections = []
@@ -36,7 +37,11 @@ class Faulty:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection):
+        replies = list(self.replies)
         while connection.recv(65536):
+            if replies:
+                connection.sendall(replies.pop(0) + b"\r\n")
+                continue
             self.commands += 1
             if self.closes:
                 connection.close()
@@ -108,8 +113,8 @@ class Common:
         self.addCleanup(c.stop)
         return c
 
-    def faulty(self, closes):
-        server = Faulty(closes)
+    def faulty(self, closes, *replies):
+        server = Faulty(closes, *replies)
         self.addCleanup(server.close)
         return server
 
@@ -177,6 +182,24 @@ class Served(Common):
             weir.hold(k, "1000/day", cost=800)
         with self.assertRaises(Settled):
             h.settle(1)
+
+    def test_holds_with_costs_of_their_own(self):
+        weir, k = self.client(), key()
+        charges = [(k, "1000/day", 100), (k, "50/h fixed_window", 5)]
+        left = lambda: [weir.peek(k, limit).remaining for _, limit, _ in charges]
+        weir.hold(charges).release()
+        self.assertEqual(left(), [1000, 50])
+        with weir.hold(charges):
+            pass
+        self.assertEqual(left(), [900, 45])
+        weir.hold(charges).settle(2)
+        self.assertEqual(left(), [898, 43])
+        weir.hold(charges).settle([10, 1])
+        self.assertEqual(left(), [888, 42])
+        with self.assertRaisesRegex(WeirError, "want a number, or 2 of them"):
+            weir.hold(charges).settle([1])
+        weir.reset(charges)
+        self.assertEqual(left(), [1000, 50])
 
     def test_slots(self):
         weir, k = self.client(), key()
@@ -285,6 +308,21 @@ class Outages(Common):
             self.assertEqual(weir.take(key(), "9/h").source, "client_local")
             getattr(weir, "client", weir)._retry_at += 60
         self.assertEqual(server.commands, 1)
+
+    def test_a_full_server_is_an_outage_and_charges_nothing(self):
+        server = self.faulty(True, b"-ERR max number of clients reached")
+        self.assertEqual(self.client(server.url).take(key(), "9/h").source, "client_local")
+        with self.assertRaisesRegex(NotCharged, "max number of clients"):
+            self.client(server.url, outage="raise").take(key(), "9/h")
+        self.assertEqual(server.commands, 0)
+
+    def test_a_forbidden_command_leaves_others_to_the_server(self):
+        server = self.faulty(True, b"+PONG", b"-NOPERM the caller may not reset", b"-UNKNOWNID no take")
+        weir = self.client(server.url)
+        with self.assertRaises(Forbidden):
+            weir.reset(key(), "9/h")
+        with self.assertRaises(UnknownID):
+            weir.take(key(), "9/h")
 
     def test_another_service_is_an_outage(self):
         with socket.create_server(("127.0.0.1", 0)) as listener:

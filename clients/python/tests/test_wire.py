@@ -46,7 +46,9 @@ def request(step):
             return None
     if "id" in options and name not in ("TAKE", "REFUND") or any(len(c) > 3 for c in charges):
         return None
-    if name in ("REFUND", "RECORD") and any(len(c) < 3 for c in charges) or any(c[0] == "" for c in charges):
+    if name in ("REFUND", "RECORD") and any(len(c) < 3 for c in charges) or name == "RESET" and any(len(c) > 2 for c in charges):
+        return None
+    if any(c[0] == "" for c in charges):
         return None
     return name.lower(), [tuple(c) for c in charges], options
 
@@ -70,6 +72,8 @@ class Server:
 
     def _serve(self, connection):
         with connection:
+            if connection.recv(65536):
+                connection.sendall(b"+PONG\r\n")
             while data := connection.recv(65536):
                 self.got.append(data)
                 reply = self.replies.pop(0)

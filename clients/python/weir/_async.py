@@ -5,12 +5,12 @@ import collections
 import functools
 import time
 import uuid
-from typing import Any, Awaitable, Callable, Deque, List, Optional, Tuple, TypeVar, Union
+from typing import Any, Awaitable, Callable, Deque, List, Optional, Sequence, Tuple, TypeVar, Union
 
-from ._base import Base, Paused, is_outage, log
+from ._base import Base, Paused, greeting_error, is_outage, log
 from ._decision import Decision
 from ._errors import Refused, Unavailable
-from ._wire import Charge, Keys, Parser, charges_of
+from ._wire import Charge, Keys, Parser, charges_of, settled
 
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
 
@@ -107,11 +107,11 @@ class AsyncWeir(Base):
         else:
             _, protocol = await loop.create_connection(
                 lambda: _Protocol(self), self.host, self.port, ssl=self._ssl, server_hostname=self.host if self._ssl else None)
-        if self._greeting:
-            answer = await protocol.call(self._greeting)
-            if isinstance(answer, Exception):
-                protocol.end(answer)
-                raise answer
+        answer = await protocol.call(self._greeting)
+        if isinstance(answer, Exception):
+            error = greeting_error(answer)
+            protocol.end(error)
+            raise error
         self._protocol = protocol
         return protocol
 
@@ -143,14 +143,17 @@ class AsyncWeir(Base):
             return self._without(verb, charges, units, id, Paused("the server could not be reached a moment ago"))
         try:
             answer = await self._roundtrip(data, id is not None)
-            if isinstance(answer, Exception):
-                raise answer
-            return Decision(answer)
         except Exception as error:
             if not isinstance(error, (OSError, asyncio.TimeoutError)) and not is_outage(error):
                 raise
             self._failed(error)
             return self._without(verb, charges, units, id, error)
+        if not isinstance(answer, Exception):
+            return Decision(answer)
+        if not is_outage(answer):
+            raise answer
+        self._failed(answer, answered=True)
+        return self._without(verb, charges, units, id, answer)
 
     async def check(self) -> None:
         """Like :meth:`Weir.check`."""
@@ -231,25 +234,25 @@ class AsyncHold:
             raise Refused(self.decision)
         return self
 
-    async def _end(self, verb: str, cost: Optional[int]) -> None:
+    async def _end(self, verb: str, charges: List[Charge], cost: Optional[int] = None) -> None:
         self._ended = True
         if self.decision.source.startswith("client_"):
             self._client._local.release(self.id)
             return
         try:
-            await self._client._do(verb, self._charges, cost, self.id)
+            await self._client._do(verb, charges, cost, self.id)
         except Unavailable as error:
             if self._client.outage == "raise":
                 raise
             log.warning("a hold stays charged as estimated: %s", error)
 
-    async def settle(self, used: int) -> None:
+    async def settle(self, used: Union[int, Sequence[int]]) -> None:
         """Like :meth:`Hold.settle`."""
-        await self._end("WEIR.SETTLE", used)
+        await self._end("WEIR.SETTLE", settled(self._charges, used))
 
     async def release(self) -> None:
         """Like :meth:`Hold.release`."""
-        await self._end("WEIR.RELEASE", None)
+        await self._end("WEIR.RELEASE", self._charges)
 
     async def renew(self) -> None:
         """Like :meth:`Hold.renew`."""
@@ -260,4 +263,4 @@ class AsyncHold:
 
     async def __aexit__(self, kind: Any, *_: Any) -> None:
         if not self._ended:
-            await (self.release() if kind else self.settle(self._cost))
+            await (self.release() if kind else self._end("WEIR.SETTLE", self._charges, self._cost))

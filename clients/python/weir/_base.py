@@ -9,7 +9,7 @@ from typing import Any, List, Optional, Sequence, Union
 from urllib.parse import unquote, urlsplit
 
 from ._decision import Decision
-from ._errors import Forbidden, Unavailable, WeirError
+from ._errors import Forbidden, NotCharged, Unavailable, WeirError
 from ._local import Local
 from ._wire import Charge, command, encode, whole
 
@@ -55,7 +55,8 @@ class Base:
         self.timeout, self.prefix, self.outage = timeout, prefix, outage
         token = token or (unquote(parts.password) if parts.password else None)
         user = unquote(parts.username) if parts.username else None
-        self._greeting = encode(["AUTH", user, token] if user else ["AUTH", token]) if token else None
+        # Its answer says that this is Weir and that it has room, before a command leaves.
+        self._greeting = encode(["PING"] if not token else ["AUTH", user, token] if user else ["AUTH", token])
         self._ssl = (ssl_context or ssl.create_default_context()) if parts.scheme == "weirs" else None
         self._local, self._retry_at, self._logged_at = Local(share), 0.0, -60.0
 
@@ -81,10 +82,12 @@ class Base:
     def _paused(self) -> bool:
         return self.outage != "raise" and time.monotonic() < self._retry_at
 
-    def _failed(self, why: BaseException) -> None:
-        """Note that the server was not reached, or that it refused the credentials."""
+    def _failed(self, why: BaseException, answered: bool = False) -> None:
+        """Note that the server reached no decision, or refused the credentials. One that answered and forbids a command may
+        allow the next."""
         now = time.monotonic()
-        self._retry_at = now + _PAUSE
+        if not (answered and isinstance(why, Forbidden)):
+            self._retry_at = now + _PAUSE
         if now - self._logged_at >= 60:
             self._logged_at = now
             log.warning("no decision from %s: %s; until it answers: outage=%r", self.address, why, self.outage)
@@ -105,6 +108,11 @@ class Base:
 def is_outage(error: BaseException) -> bool:
     """Report whether an answer stands for an outage: no decision, or credentials that are refused."""
     return isinstance(error, (Unavailable, Forbidden))
+
+
+def greeting_error(answer: BaseException) -> BaseException:
+    """Return what an error in place of a greeting means: nothing was charged."""
+    return answer if isinstance(answer, Forbidden) else NotCharged(str(answer))
 
 
 class Paused(Unavailable):

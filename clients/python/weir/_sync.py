@@ -7,12 +7,12 @@ import select
 import socket
 import time
 import uuid
-from typing import Any, Callable, Deque, List, Optional, TypeVar, Union
+from typing import Any, Callable, Deque, List, Optional, Sequence, TypeVar, Union
 
-from ._base import Base, Paused, is_outage, log
+from ._base import Base, Paused, greeting_error, is_outage, log
 from ._decision import Decision
 from ._errors import Refused, Unavailable
-from ._wire import Charge, Keys, Parser, charges_of
+from ._wire import Charge, Keys, Parser, charges_of, settled
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,10 +31,9 @@ class _Connection:
             raw.settimeout(_left(deadline))
             self._socket = client._ssl.wrap_socket(raw, server_hostname=client.host) if client._ssl else raw
             self._parser = Parser()
-            if client._greeting:
-                answer = self.call(client._greeting, deadline)
-                if isinstance(answer, Exception):
-                    raise answer
+            answer = self.call(client._greeting, deadline)
+            if isinstance(answer, Exception):
+                raise greeting_error(answer)
         except BaseException:
             raw.close()
             raise
@@ -121,14 +120,17 @@ class Weir(Base):
             return self._without(verb, charges, units, id, Paused("the server could not be reached a moment ago"))
         try:
             answer = self._roundtrip(data, id is not None)
-            if isinstance(answer, Exception):
-                raise answer
-            return Decision(answer)
         except Exception as error:
             if not isinstance(error, OSError) and not is_outage(error):
                 raise
             self._failed(error)
             return self._without(verb, charges, units, id, error)
+        if not isinstance(answer, Exception):
+            return Decision(answer)
+        if not is_outage(answer):
+            raise answer
+        self._failed(answer, answered=True)
+        return self._without(verb, charges, units, id, answer)
 
     def check(self) -> None:
         """Ask the server for an answer, and raise what is wrong: :class:`Forbidden` for credentials, OSError or
@@ -213,25 +215,26 @@ class Hold:
         self._client, self._charges, self._cost, self._ttl, self._ended = client, charges, cost, ttl, False
         self.id, self.decision = id, decision
 
-    def _end(self, verb: str, cost: Optional[int]) -> None:
+    def _end(self, verb: str, charges: List[Charge], cost: Optional[int] = None) -> None:
         self._ended = True
         if self.decision.source.startswith("client_"):
             self._client._local.release(self.id)
             return
         try:
-            self._client._do(verb, self._charges, cost, self.id)
+            self._client._do(verb, charges, cost, self.id)
         except Unavailable as error:
             if self._client.outage == "raise":
                 raise
             log.warning("a hold stays charged as estimated: %s", error)
 
-    def settle(self, used: int) -> None:
-        """Charge what was used, more or less than the estimate. In an outage the estimate stays charged."""
-        self._end("WEIR.SETTLE", used)
+    def settle(self, used: Union[int, Sequence[int]]) -> None:
+        """Charge what was used, more or less than the estimate: one number for all charges, or one for each. In an outage
+        the estimate stays charged."""
+        self._end("WEIR.SETTLE", settled(self._charges, used))
 
     def release(self) -> None:
         """Return all units."""
-        self._end("WEIR.RELEASE", None)
+        self._end("WEIR.RELEASE", self._charges)
 
     def renew(self) -> None:
         """Keep slots for another ``ttl`` seconds."""
@@ -242,4 +245,4 @@ class Hold:
 
     def __exit__(self, kind: Any, *_: Any) -> None:
         if not self._ended:
-            self.release() if kind else self.settle(self._cost)
+            self.release() if kind else self._end("WEIR.SETTLE", self._charges, self._cost)

@@ -39,13 +39,25 @@ def charges_of(key: Keys, limits: Sequence[str]) -> List[Charge]:
     return charges
 
 
+_WITHOUT_COSTS = ("WEIR.RESET", "WEIR.RELEASE", "WEIR.RENEW")
+
+
+def settled(charges: Sequence[Charge], used: Union[int, Sequence[int]]) -> List[Charge]:
+    """Return the charges with what was used: one number for all, or one for each."""
+    if isinstance(used, int):
+        return [(key, limit, used) for key, limit, *_ in charges]
+    if len(used) != len(charges):
+        raise WeirError(f"used is {used!r}: want a number, or {len(charges)} of them")
+    return [(key, limit, units) for (key, limit, *_), units in zip(charges, used)]
+
+
 def command(verb: str, charges: Sequence[Charge], cost: Optional[int], options: Sequence[Any], keep: Optional[int] = None) -> bytes:
     args: List[Any] = [verb]
     for i, (key, limit, *own) in enumerate(charges):
         if i:
             args.append("AND")
         args += (key, limit)
-        units = own[0] if own else cost
+        units = None if verb in _WITHOUT_COSTS else own[0] if own else cost
         if units is not None and not (units == 1 and verb == "WEIR.TAKE"):
             args += ("COST", whole(units, "cost"))
         if keep is not None:
