@@ -37,7 +37,7 @@ func newTour(t *testing.T, more ...string) *tour {
 	t.Cleanup(func() { w.logs() })
 	w.shell = newShell(t, replaced...)
 	w.ready = map[string]string{"nginx": "127.0.0.1:8000", "python3": "127.0.0.1:3000", "redis-server": "127.0.0.1:6379"}
-	w.run("export WEIR_HTTP=127.0.0.1:8080 WEIR_GRPC=127.0.0.1:8081 WEIR_ADMIN=127.0.0.1:6070")
+	w.run("export WEIR_HTTP=127.0.0.1:8080 WEIR_GRPC=127.0.0.1:8081 WEIR_ADMIN=127.0.0.1:6070 WEIR_RESP=off")
 	return w
 }
 
