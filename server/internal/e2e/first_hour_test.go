@@ -24,7 +24,7 @@ func TestFirstHour(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles the server")
 	}
-	for _, program := range []string{"git", "make", "redis-server"} {
+	for _, program := range []string{"git", "make", "redis-server", "python3", "node", "npm"} {
 		testserver.Require(t, program)
 	}
 	page, err := os.ReadFile(pages.Path(firstHour))
@@ -38,7 +38,7 @@ func TestFirstHour(t *testing.T) {
 			}
 		}
 	}
-	w := newTour(t, "127.0.0.1:6379")
+	w := newTour(t, "127.0.0.1:6379", "127.0.0.1:6380")
 	w.run("GOWORK=off go mod tidy -diff") // Go has in its caches what the page's program needs
 	// The clone is of this tree.
 	w.run(fmt.Sprintf("export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0='url.%s.insteadOf' GIT_CONFIG_VALUE_0=https://github.com/weirlimit/weir", committed(t)))
