@@ -50,6 +50,7 @@ var only = map[string]patterns{
 	"server/internal/accesslog": {".", "std"},
 	"server/internal/replay":    {".", "internal/memstore", "internal/algo", "server/internal/accesslog", "server/internal/report", "server/internal/topk", "std"},
 	"server/internal/frames":    {"golang.org/x/net", "internal/logs", "std"},
+	"server/internal/plainhttp": {"std"},
 	"server/internal/report":    {"github.com/guptarohit/asciigraph", "std"},
 }
 

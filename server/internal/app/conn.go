@@ -97,15 +97,20 @@ func (c *counted) Close() error {
 type seatKey struct{}
 
 // connContext is for [http.Server.ConnContext]: a request leads to the seat of its
-// connection, and counts its failures there.
+// connection, and counts its failures there. A connection that goes to net/http takes its
+// failures along.
 func connContext(ctx context.Context, conn net.Conn) context.Context {
 	if secured, ok := conn.(*tls.Conn); ok {
 		conn = secured.NetConn()
 	}
-	if c, ok := conn.(*lazyConn); ok {
-		ctx = context.WithValue(ctx, seatKey{}, c.Seat)
+	c, ok := conn.(*lazyConn)
+	if !ok {
+		return callers.ConnContext(ctx, conn)
 	}
-	return callers.ConnContext(ctx, conn)
+	if c.requests == nil {
+		c.requests = callers.ConnContext(context.WithValue(ctx, seatKey{}, c.Seat), conn)
+	}
+	return c.requests
 }
 
 // calling notes that the request's connection has made a call.
@@ -123,6 +128,8 @@ func calling(r *http.Request) {
 // this process was late to read them.
 type lazyConn struct {
 	*counted
+	unread      []byte          // what Read returns first
+	requests    context.Context // of its requests; nil: there was none
 	read, write lazyDeadline
 	rejected    func(admission.Reason)
 }
@@ -133,12 +140,26 @@ func newLazyConn(c *counted) *lazyConn {
 
 // Read reads until the deadline that was set last.
 func (c *lazyConn) Read(p []byte) (int, error) {
+	if len(c.unread) > 0 {
+		n := copy(p, c.unread)
+		if c.unread = c.unread[n:]; len(c.unread) == 0 {
+			c.unread = nil
+		}
+		return n, nil
+	}
 	for {
 		n, err := c.counted.Read(p)
 		if err == nil || n > 0 || !c.read.early(err) {
 			return n, err
 		}
 	}
+}
+
+// Unread makes Read return bytes once more, and moves the deadlines of reading that are set
+// before the next answer earlier by the time that the request has been arriving.
+func (c *lazyConn) Unread(p []byte, spent time.Duration) {
+	c.unread = p
+	c.read.startedEarlier(spent)
 }
 
 // headerTooLarge begins net/http's own answer to a header that is too large. No handler sees
@@ -150,6 +171,7 @@ func (c *lazyConn) Write(p []byte) (int, error) {
 	if c.rejected != nil && len(p) > len(headerTooLarge) && string(p[:len(headerTooLarge)]) == headerTooLarge {
 		c.rejected(admission.Header)
 	}
+	c.read.startedEarlier(0)
 	written := 0
 	for {
 		n, err := c.counted.Write(p[written:])
@@ -179,9 +201,10 @@ type lazyDeadline struct {
 	arm func(time.Time) error
 
 	mu       sync.Mutex
-	wanted   time.Time // zero: never
-	armed    time.Time // no later than wanted, unless that was extended
-	extended time.Time // the last wanted one that was extended
+	wanted   time.Time     // zero: never
+	armed    time.Time     // no later than wanted, unless that was extended
+	extended time.Time     // the last wanted one that was extended
+	spent    time.Duration // by which deadlines come earlier
 }
 
 // extension is short, because the data is already in a buffer.
@@ -194,6 +217,9 @@ var longAgo = time.Unix(1e9, 0)
 func (d *lazyDeadline) set(t time.Time) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if !t.IsZero() {
+		t = t.Add(-d.spent)
+	}
 	d.wanted = t
 	switch {
 	case !d.armed.IsZero() && d.armed.Before(longAgo):
@@ -203,6 +229,13 @@ func (d *lazyDeadline) set(t time.Time) error {
 		return nil
 	}
 	return d.put(t)
+}
+
+// startedEarlier makes deadlines earlier by a time, or by none again.
+func (d *lazyDeadline) startedEarlier(spent time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.spent = spent
 }
 
 // early reports whether an error is due to a deadline that has been moved since or can be

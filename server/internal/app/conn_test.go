@@ -196,3 +196,31 @@ func TestWriteGoesOn(t *testing.T) {
 		t.Errorf("%d of %d bytes, %v", len(got), len(text), err)
 	}
 }
+
+// TestUnread: bytes that are read once more come first, and the deadline of the request that they
+// begin is earlier by the time that it has used. The next one's is not.
+func TestUnread(t *testing.T) {
+	t.Parallel()
+	conn, _, _ := pairOf(t)
+	conn.Unread([]byte("ab"), time.Hour-50*time.Millisecond)
+	if err := conn.SetReadDeadline(in(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	p := make([]byte, 3)
+	if n, err := conn.Read(p); n != 2 || err != nil || string(p[:n]) != "ab" {
+		t.Errorf("read %q, %v", p[:n], err)
+	}
+	if _, err := conn.Read(p); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the first deadline: %v", err)
+	}
+	if _, err := conn.Write(p); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	if err := conn.SetReadDeadline(in(200 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(p); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(begun) < 200*time.Millisecond {
+		t.Errorf("the second deadline: %v after %v", err, time.Since(begun))
+	}
+}

@@ -18,6 +18,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/browsers"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/httpapi"
+	"github.com/weirlimit/weir/server/internal/plainhttp"
 	"github.com/weirlimit/weir/server/internal/rls"
 )
 
@@ -117,6 +118,9 @@ func (a *App) newHTTP(api http.Handler, service *rls.Service, other *compared, b
 	s := newHTTPServer(o.Logger, min(o.DrainDelay, maxDismissal))
 	s.Handler = t.http(t.panics("http").HTTP(guarded))
 	s.MaxHeaderBytes = maxProxyHeaderBytes
+	if o.PlainHTTP != Off && o.HTTPTLS == (TLS{}) {
+		s.plain = plainhttp.New(s.Server)
+	}
 	return s.listener(o, "http", o.HTTP, o.HTTPTLS, o.HTTPMaxConnections, t)
 }
 
@@ -157,7 +161,8 @@ func fromPages(o *Options, address string, encrypted TLS, next http.Handler) htt
 // An httpServer serves HTTP on one listener.
 type httpServer struct {
 	*http.Server
-	room       *admission.Room // of connections; set by listener
+	plain      *plainhttp.Server // reads the usual requests; nil: none
+	room       *admission.Room   // of connections; set by listener
 	dismissal  time.Duration
 	closed     atomic.Bool // the socket, by dismiss
 	dismissing atomic.Bool
@@ -204,6 +209,9 @@ func (s *httpServer) listener(o *Options, name, address string, t TLS, most int,
 func (s *httpServer) serve(l net.Listener) error {
 	s.socket.Store(&l)
 	serve := s.Serve
+	if s.plain != nil {
+		serve = s.plain.Serve
+	}
 	if s.TLSConfig != nil {
 		serve = func(l net.Listener) error { return s.ServeTLS(l, "", "") }
 	}
@@ -217,6 +225,10 @@ func (s *httpServer) serve(l net.Listener) error {
 // ends.
 func (s *httpServer) drain(ctx context.Context) error {
 	s.dismiss(ctx)
+	if s.plain != nil {
+		s.closed.Store(true)
+		_ = s.plain.Shutdown(ctx) // Shutdown below has the same error
+	}
 	err := s.Shutdown(ctx)
 	if err == nil || errors.Is(err, net.ErrClosed) { // closed by dismiss
 		return nil

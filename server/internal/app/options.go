@@ -57,6 +57,7 @@ type Options struct {
 	HTTPTLS             TLS
 	HTTPTokenFile       string
 	HTTPMaxConnections  int
+	PlainHTTP           string // "off" leaves all requests to net/http
 	GRPC                string
 	GRPCTLS             TLS
 	GRPCTokenFile       string

@@ -113,6 +113,8 @@ func (o *Options) Settings() []Setting {
 				notNegative),
 			setting("drain-timeout", &o.DrainTimeout, 15*time.Second,
 				"Stop within this time, the drain delay included.", notNegative),
+			setting("plain-http", &o.PlainHTTP, "on",
+				"Read the usual requests without net/http where there is no TLS: on, or off for none.", oneOf("on", Off)),
 			setting("http-max-connections", &o.HTTPMaxConnections, 4096,
 				"Keep at most this many HTTP connections open.", positive),
 			setting("grpc-max-connections", &l.GRPCMaxConnections, 2048,

@@ -41,7 +41,12 @@ const (
 // a machine that is too busy to answer them in time without attacks, nothing is judged.
 func TestHostileTogether(t *testing.T) {
 	t.Parallel()
-	s := &siege{t: t, client: newClient(t), weir: serveWith(t, []string{memoryLimit}, "testdata/hostile.yaml", "memory")}
+	t.Run("plain http", func(t *testing.T) { hostileTogether(t, "on") })
+	t.Run("net/http alone", func(t *testing.T) { hostileTogether(t, "off") })
+}
+
+func hostileTogether(t *testing.T, plain string) {
+	s := &siege{t: t, client: newClient(t), weir: serveWith(t, []string{memoryLimit, "WEIR_PLAIN_HTTP=" + plain}, "testdata/hostile.yaml", "memory")}
 	size, rounds := together{drips / 5, bodies / 4, 5, floods / 10, resets / 10}, 1
 	if *full {
 		size, rounds = together{drips, bodies, 100, floods, resets}, 5
