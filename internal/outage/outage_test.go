@@ -36,6 +36,13 @@ func (n *Node) ticks(times int, responsive bool) {
 	}
 }
 
+// awaitProbe waits for the outcome of a probe that is not judged yet.
+func (n *Node) awaitProbe() {
+	if n.doubt != nil {
+		<-n.doubt.ctx.Done()
+	}
+}
+
 // unanswered is a probe that its node leaves without an answer.
 func unanswered(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }
 
@@ -68,7 +75,7 @@ func TestSilence(t *testing.T) {
 				for n.doubt == nil {
 					n.ticks(1, true)
 				}
-				<-n.doubt.ctx.Done()
+				n.awaitProbe()
 				n.ticks(1, true)
 			}
 		}, false},
@@ -76,7 +83,7 @@ func TestSilence(t *testing.T) {
 			n.watch.Probe = func(context.Context, string) error { return errors.New("connection refused") }
 			n.Begin()
 			n.ticks(limit+1, true)
-			<-n.doubt.ctx.Done()
+			n.awaitProbe()
 			n.ticks(1, true)
 		}, true},
 		{"a reply while the node is probed", func(n *Node, limit int) {
@@ -90,14 +97,14 @@ func TestSilence(t *testing.T) {
 			n.watch.Probe = func(context.Context, string) error { return errors.New("connection refused") }
 			n.Suspect()
 			n.ticks(1, true)
-			<-n.doubt.ctx.Done()
+			n.awaitProbe()
 			n.ticks(1, true)
 		}, true},
 		{"suspected, and the probe is answered", func(n *Node, _ int) {
 			n.watch.Probe = func(context.Context, string) error { return nil }
 			n.Suspect()
 			n.ticks(1, true)
-			<-n.doubt.ctx.Done()
+			n.awaitProbe()
 			n.ticks(100, true)
 		}, false},
 		{"no reply for longer than from a slow node", func(n *Node, limit int) {
