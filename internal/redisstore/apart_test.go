@@ -130,13 +130,20 @@ func TestApartLikeMemory(t *testing.T) {
 		return a
 	}
 	taken := owned(acts.KindTake, "a", "b")
+	withdrawn, refused, amended := owned(acts.KindWithdraw, "a", "b"), owned(acts.KindTake, "a", "b"), owned(acts.KindAmend, "a", "b")
+	withdrawn.Attempt, refused.Attempt, refused.Charges[1].Cost = 1, 2, 11
+	for i := range amended.Decisions {
+		amended.Decisions[i] = weir.Decision{Outcome: weir.Granted, Granted: 4}
+	}
 	left := storetest.NewAct(weir.Charge{Key: "new", Limit: wide}, weir.Charge{Key: "a", Limit: wide}, weir.Charge{Key: "b", Limit: wide})
 	for name, acts := range map[string][]*weir.Act{
 		"an empty queue is charged twice": {twice, storetest.NewAct(upTo("queue", queue))},
 		"a queue is charged twice":        {storetest.NewAct(weir.Charge{Key: "queue", Limit: queue, Cost: 3}), twice, storetest.NewAct(upTo("queue", queue))},
 		"a guarantee without its budget":  {mixed, &release, storetest.NewAct(guarantee)},
 		"a release lists a new limit":     {taken, owned(acts.KindRelease, "new", "a"), left},
-		"a settlement lists a new limit":  {taken, owned(acts.KindSettle, "new", "b"), left},
+		// The refused take is as unknown in the slot where it was undone as in the other.
+		"an ID is amended after a refusal": {withdrawn, refused, amended, left},
+		"a settlement lists a new limit":   {taken, owned(acts.KindSettle, "new", "b"), left},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -147,7 +154,7 @@ func TestApartLikeMemory(t *testing.T) {
 			}
 			for i, a := range acts {
 				first, second := *a, *a
-				first.Decisions, second.Decisions = make([]weir.Decision, len(a.Charges)), make([]weir.Decision, len(a.Charges))
+				first.Decisions, second.Decisions = slices.Clone(a.Decisions), slices.Clone(a.Decisions)
 				w.A.Take(t.Context(), []*weir.Act{&first})
 				store.Take(t.Context(), []*weir.Act{&second})
 				if first.Err != nil || second.Err != nil || !slices.Equal(first.Decisions, second.Decisions) {

@@ -197,7 +197,7 @@ end
 
 -- Remember what has become of the take.
 if r and code == 0 then
-  local decisions = table.concat(reply, '', top + 1, answers)
+  local decisions, was_open = table.concat(reply, '', top + 1, answers), r.state == OPEN
   if kind == AMEND then
     local all = #r.lines > 0 and #r.lines / 8 or n
     if place and not r.held then
@@ -223,6 +223,10 @@ if r and code == 0 then
   else
     r.state, r.closed_by, r.closed_as, r.closed_at = CLOSED, kind, content, pack('>I7', now)
     r.closing = merge(string.rep('\0', 4.5 * #r.lines), decisions, 36, place)
+  end
+  if elsewhere and not granted and was_open and (r.early or r.withdrawn ~= '') then
+    -- A refused take leaves the tombstone that it found.
+    r, refused_life = tombstone(r), max(refused_life, LATE)
   end
   if r.firm then
     r.standing = ''
