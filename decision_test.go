@@ -44,7 +44,8 @@ func TestStrictest(t *testing.T) {
 		for i, n := range c.counts {
 			charges[i].Limit = limit(n)
 		}
-		if got := weir.Strictest(charges, c.decisions); got != c.want {
+		a := weir.Act{Charges: charges, Decisions: c.decisions}
+		if got, _ := a.Verdict(); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
 	}
@@ -101,7 +102,7 @@ func TestStrictestOfAlternatives(t *testing.T) {
 		},
 	} {
 		a := weir.Act{Charges: c.charges, Decisions: c.decisions}
-		if got := weir.Strictest(c.charges, c.decisions); got != c.want || a.Remaining() != c.remaining {
+		if got, _ := a.Verdict(); got != c.want || a.Remaining() != c.remaining {
 			t.Errorf("%s: %d with %d remaining, want %d with %d", name, got, a.Remaining(), c.want, c.remaining)
 		}
 	}
@@ -169,7 +170,8 @@ func TestStrictestOfWaived(t *testing.T) {
 	for i := range charges {
 		decisions := make([]weir.Decision, len(charges))
 		decisions[i].Source = acts.SourceStore
-		if got := weir.Strictest(charges, decisions); got != i {
+		a := weir.Act{Charges: charges, Decisions: decisions}
+		if got, _ := a.Verdict(); got != i {
 			t.Errorf("alternative %d answers, want %d", got, i)
 		}
 	}

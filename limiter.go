@@ -250,28 +250,14 @@ func (l *Limiter) nameKeys(charges []Charge, key string) {
 	}
 }
 
-// ask decides the act and copies the strictest limit's decision, with the longest
-// delay of all, to d.
+// ask decides the act and copies its verdict to d, with what remains of all alternatives.
 func (l *Limiter) ask(ctx context.Context, c *call, d *Decision) error {
 	l.taker.Take(ctx, c.acts[:])
 	if c.act.Err != nil {
 		return c.act.Err
 	}
-	decisions := c.act.Decisions
-	strictest := Strictest(c.act.Charges, decisions)
-	*d = decisions[strictest]
-	d.Limit = c.act.LimitOf(strictest)
-	if len(decisions) == 1 {
-		return nil
-	}
-	if l.options != nil {
+	if _, *d = c.act.Verdict(); l.options != nil && len(c.act.Decisions) > 1 {
 		d.Remaining = c.act.Remaining()
-	}
-	if l.alternatives() && c.act.Alternatives() {
-		d.Alternative = c.act.Charges[strictest].Alt + 1
-	}
-	for i := range decisions {
-		d.Delay = max(d.Delay, decisions[i].Delay)
 	}
 	return nil
 }

@@ -289,13 +289,37 @@ func (a *Act) Allowed() bool {
 	return a.Err == nil
 }
 
-// Strictest returns the index of the decision that answers for all of them, or -1 if
-// there is none. That is the refusal with the longest RetryAfter or, without a refusal,
+// Verdict returns what the decisions on a decided act say together: the index of the one that
+// answers for all of them, and that decision, with its Limit, its Alternative if the act has
+// some, and the longest Delay of all. It is allowed if the act is. Without decisions, the
+// index is -1.
+//
+// The one that answers is the refusal with the longest RetryAfter or, without a refusal,
 // the decision with the least Remaining in proportion to the limit's Count. The first
 // wins a tie. For a Group with alternatives, the granted alternative counts, or else the
 // one with the shortest RetryAfter; after a peek, the one with most remaining. Within it,
 // without a refusal, the least Remaining counts: one charge could take that many units.
-func Strictest(charges []Charge, decisions []Decision) int {
+func (a *Act) Verdict() (int, Decision) {
+	i := decisive(a.Charges, a.Decisions)
+	if i < 0 {
+		return i, Decision{}
+	}
+	d := a.Decisions[i]
+	d.Limit = a.LimitOf(i)
+	if len(a.Decisions) == 1 {
+		return i, d
+	}
+	if a.Alternatives() {
+		d.Alternative = a.Charges[i].Alt + 1
+	}
+	for j := range a.Decisions {
+		d.Delay = max(d.Delay, a.Decisions[j].Delay)
+	}
+	return i, d
+}
+
+// decisive returns the index of the decision that answers for all of them, or -1.
+func decisive(charges []Charge, decisions []Decision) int {
 	if len(decisions) == 1 {
 		return 0
 	}

@@ -40,8 +40,8 @@ func (i *interceptor) verdict(ctx context.Context, method string, act *weir.Act)
 	if !i.NoMetadata {
 		md.Set("ratelimit-policy", answer.Policies())
 		md.Set("ratelimit", answer.Available())
-		if answer.Alternative > 0 {
-			md.Set(ratelimitheader.KeyAlternative, strconv.Itoa(answer.Alternative))
+		if n := answer.Decision.Alternative; n > 0 {
+			md.Set(ratelimitheader.KeyAlternative, strconv.Itoa(int(n)))
 		}
 	}
 	if act.Allowed() {

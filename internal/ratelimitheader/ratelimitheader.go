@@ -57,24 +57,17 @@ func StyleNames() string { return strings.Join(styleNames[:], ", ") }
 
 // An Answer is what the headers of one response say.
 type Answer struct {
-	Limits    []*weir.Limit // all that hold for the request; each name is sent once
-	Strictest *weir.Limit   // one of them
-	Decision  weir.Decision // of the strictest
-	// Alternative is the one that was granted or, on a refusal, would be soonest, from 1
-	// on; 0 if the act has no alternatives.
-	Alternative int
+	Limits []*weir.Limit // all that hold for the request; each name is sent once
+	// Decision is that of the strictest of them, which is its Limit.
+	Decision weir.Decision
 }
 
 // AnswerOf returns the answer of a decided act.
 func AnswerOf(a *weir.Act) Answer {
-	strictest := weir.Strictest(a.Charges, a.Decisions)
-	answer := Answer{Strictest: a.LimitOf(strictest), Decision: a.Decisions[strictest]}
-	answer.Decision.Limit = answer.Strictest
+	_, d := a.Verdict()
+	answer := Answer{Decision: d}
 	for i := range a.Charges {
 		answer.Limits = append(answer.Limits, a.LimitOf(i))
-	}
-	if a.Alternatives() {
-		answer.Alternative = int(a.Charges[strictest].Alt) + 1
 	}
 	return answer
 }
@@ -116,8 +109,8 @@ func (a *Answer) Write(h http.Header, style Style) {
 	if style == XRateLimitEpoch {
 		h[keyReset] = []string{strconv.FormatInt(a.resetTime().Unix(), 10)}
 	}
-	if a.Alternative > 0 && style != None {
-		h[KeyAlternative] = []string{strconv.Itoa(a.Alternative)}
+	if a.Decision.Alternative > 0 && style != None {
+		h[KeyAlternative] = []string{strconv.Itoa(int(a.Decision.Alternative))}
 	}
 	if seconds, ok := a.Decision.RetrySeconds(); ok {
 		h[keyRetryAfter] = []string{strconv.FormatInt(seconds, 10)}
@@ -126,7 +119,7 @@ func (a *Answer) Write(h http.Header, style Style) {
 
 // appendThree appends the values of the three headers of older styles.
 func (a *Answer) appendThree(text []byte, v *values, limit, remaining, reset string) []byte {
-	text = strconv.AppendInt(text, a.Strictest.Count, 10)
+	text = strconv.AppendInt(text, a.Decision.Limit.Count, 10)
 	v.end(limit, text)
 	text = strconv.AppendInt(text, a.Decision.Remaining, 10)
 	v.end(remaining, text)
@@ -239,10 +232,10 @@ func (a *Answer) appendAvailable(text []byte) []byte {
 		wait = 0
 	case d.Outcome == weir.Refused:
 		wait = d.RetryAfter
-	case algo.TraitsOf(a.Strictest.Algorithm).HoldsSlots:
+	case algo.TraitsOf(d.Limit.Algorithm).HoldsSlots:
 		wait = 0
 	}
-	text = append(appendQuoted(text, nameOf(a.Strictest)), ";r="...)
+	text = append(appendQuoted(text, nameOf(d.Limit)), ";r="...)
 	text = strconv.AppendInt(text, d.Remaining, 10)
 	if wait > 0 {
 		text = strconv.AppendInt(append(text, ";t="...), Seconds(wait), 10)

@@ -85,8 +85,8 @@ func TestWrite(t *testing.T) {
 	t.Parallel()
 	limit := (&weir.Limit{Name: "user", Count: 1000, Period: time.Minute}).MustCompile()
 	answer := Answer{
-		Limits: []*weir.Limit{limit}, Strictest: limit,
-		Decision: weir.Decision{Outcome: weir.Granted, Remaining: 998, ResetAfter: 120 * time.Millisecond},
+		Limits:   []*weir.Limit{limit},
+		Decision: weir.Decision{Limit: limit, Outcome: weir.Granted, Remaining: 998, ResetAfter: 120 * time.Millisecond},
 	}
 	h := http.Header{}
 	answer.Write(h, Draft11)
@@ -112,7 +112,7 @@ func TestWrite(t *testing.T) {
 // TestWriteAllocates not more than the text and its pieces.
 func TestWriteAllocates(t *testing.T) {
 	limit := (&weir.Limit{Name: "user", Count: 1000, Period: time.Minute}).MustCompile()
-	answer := Answer{Limits: []*weir.Limit{limit}, Strictest: limit}
+	answer := Answer{Limits: []*weir.Limit{limit}, Decision: weir.Decision{Limit: limit}}
 	h := http.Header{}
 	if got := testing.AllocsPerRun(100, func() { clear(h); answer.Write(h, Draft11) }); got > 2 {
 		t.Errorf("%v allocations, want 2", got)

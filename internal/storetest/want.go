@@ -46,8 +46,8 @@ var idErrors = map[string]weir.IDError{
 
 // want compares an act with what a case wants of it.
 func (s *script) want(a *weir.Act, want string) {
-	strictest := weir.Strictest(a.Charges, a.Decisions)
-	if a.Allowed() != (strictest >= 0 && a.Decisions[strictest].Allowed()) {
+	strictest, d := a.Verdict()
+	if a.Allowed() != (strictest >= 0 && d.Allowed()) {
 		s.Errorf("%s: allowed: %v, but the strictest is %d: %+v", s.at, a.Allowed(), strictest, a.Decisions)
 	}
 	for _, d := range a.Decisions {

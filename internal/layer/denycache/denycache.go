@@ -221,14 +221,14 @@ func (l *Layer) answer(a *weir.Act, act uint64, now int64) bool {
 // longest reports whether the act has the longest wait: no charge without a decision could
 // have to wait longer.
 func longest(a *weir.Act) bool {
-	wait := a.Decisions[weir.Strictest(a.Charges, a.Decisions)].RetryAfter
+	_, d := a.Verdict()
 	for i := range a.Charges {
 		ch, most := &a.Charges[i], weir.Never
 		if ch.Cost+ch.Keep <= ch.Limit.Capacity() {
 			// It may be in debt by one full drain.
 			most = algo.Duration(2 * ch.Limit.Rule().Drain)
 		}
-		if a.Decisions[i].Outcome == weir.NotEvaluated && ch.Cost > 0 && !ch.Guaranteed && most > wait {
+		if a.Decisions[i].Outcome == weir.NotEvaluated && ch.Cost > 0 && !ch.Guaranteed && most > d.RetryAfter {
 			return false
 		}
 	}

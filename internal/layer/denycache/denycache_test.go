@@ -324,8 +324,8 @@ func TestTheLongestWait(t *testing.T) {
 			asked := store.acts.Load()
 			got := take(cache, c.act...)
 			cached := store.acts.Load() == asked
-			if wait := got.Decisions[weir.Strictest(got.Charges, got.Decisions)].RetryAfter; wait != 6*time.Minute-time.Millisecond || got.Allowed() || cached != (c.cached || i > 0) {
-				t.Errorf("%s, time %d: retry after %v, from memory %v: %v", name, i, wait, cached, got.Decisions)
+			if _, d := got.Verdict(); d.RetryAfter != 6*time.Minute-time.Millisecond || got.Allowed() || cached != (c.cached || i > 0) {
+				t.Errorf("%s, time %d: retry after %v, from memory %v: %v", name, i, d.RetryAfter, cached, got.Decisions)
 			}
 		}
 	}
@@ -357,7 +357,7 @@ func TestAlternatives(t *testing.T) {
 		if a.Allowed() || fromStore != want || fromCache(a) == want || a.Decisions[0].Outcome != weir.Refused || a.Decisions[2].Outcome != weir.Refused {
 			t.Errorf("beyond its guarantee, time %d: from the store %v: %v", i, fromStore, a.Decisions)
 		}
-		if s := weir.Strictest(a.Charges, a.Decisions); s != 0 || a.Decisions[s].RetryAfter != 72*time.Second {
+		if s, d := a.Verdict(); s != 0 || d.RetryAfter != 72*time.Second {
 			t.Errorf("time %d: %d speaks for %v", i, s, a.Decisions)
 		}
 	}

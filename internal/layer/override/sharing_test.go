@@ -311,8 +311,9 @@ func (m *sharingModel) take() error {
 		a := limiter.Act(acts.KindTake, m.key, cost)
 		a.ID, a.Hold, a.Scope.Owner = fmt.Sprint("id ", m.ids), time.Hour, a.Charges[0].Key
 		m.layer.Take(ctx, []*weir.Act{a})
-		if i := weir.Strictest(a.Charges, a.Decisions); a.Err == nil {
-			d = a.Decisions[i]
+		if a.Err == nil {
+			var i int
+			i, d = a.Verdict()
 			d.Remaining = a.Remaining()
 			d.Alternative = a.Charges[i].Alt + 1
 		}

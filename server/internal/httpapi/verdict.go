@@ -36,15 +36,13 @@ type verdict struct {
 	// alternatives are those that were granted, or else would be soonest, one for each
 	// descriptor whose rule has some.
 	alternatives []alternative
-	// strictest is the enforced limit that the headers describe; nil without one.
-	strictest *ruling
+	// strictest is the enforced limit that the headers describe; it has no limit without one.
+	strictest ruling
 
 	// Memory for most requests.
-	fewLimits    [few]ruling
-	fewEnforced  [few]int
-	fewCharges   [few]weir.Charge
-	fewDecisions [few]weir.Decision
-	fewHeaders   [few]*weir.Limit
+	fewLimits   [few]ruling
+	fewEnforced [few]int
+	fewHeaders  [few]*weir.Limit
 }
 
 // An alternative is one of those of a descriptor's rule, from 1 on.
@@ -60,8 +58,7 @@ type ruling struct {
 func (v *verdict) read(req *rules.Request, plan *rules.Plan) {
 	v.request, v.id, v.allowed, v.plan = req, plan.ID, true, plan
 	v.limits, v.enforced = v.fewLimits[:0], v.fewEnforced[:0]
-	charges, decisions := v.fewCharges[:0], v.fewDecisions[:0]
-	group, last := uint8(0), (*rules.Applied)(nil)
+	decisive := plan.Decisive((*rules.Applied).Enforced)
 	for i := range plan.Applied {
 		a := &plan.Applied[i]
 		if a.Limit == nil {
@@ -73,24 +70,16 @@ func (v *verdict) read(req *rules.Request, plan *rules.Plan) {
 			continue
 		}
 		v.enforced = append(v.enforced, len(v.limits)-1)
-		charge := a.Act.Charges[a.Charge]
-		if last != nil && (last.Act != a.Act || last.Act.Charges[last.Charge].Group != charge.Group) {
-			group++ // groups of different acts are different
+		if a == decisive {
+			v.strictest = ruling{applied: a, decision: d}
 		}
-		charge.Group, last = group, a
-		charges, decisions = append(charges, charge), append(decisions, d)
-		if req.Kind == acts.KindTake {
-			v.allowed = v.allowed && (d.Allowed() || a.Of.Alternative > 0 && a.Act.Allowed())
-		}
+		v.allowed = v.allowed && (req.Kind != acts.KindTake || a.Act.Allowed())
 		if a.Of.Alternative > 0 && a.Chosen() && (len(v.alternatives) == 0 || v.alternatives[len(v.alternatives)-1].descriptor != a.Descriptor) {
 			v.alternatives = append(v.alternatives, alternative{a.Descriptor, a.Of.Alternative})
 		}
 	}
 	if v.allowed {
 		v.granted = v.least()
-	}
-	if i := weir.Strictest(charges, decisions); i >= 0 {
-		v.strictest = &v.limits[v.enforced[i]]
 	}
 }
 
@@ -144,12 +133,11 @@ func (a *api) writeHeaders(h http.Header, v *verdict) {
 		}
 		h["X-Weir-Alternative"] = []string{strings.Join(numbers, ", ")}
 	}
-	if v.strictest == nil {
+	if v.strictest.applied == nil {
 		return
 	}
-	answer := ratelimitheader.Answer{
-		Limits: v.fewHeaders[:0], Strictest: v.strictest.applied.Limit, Decision: v.strictest.decision,
-	}
+	answer := ratelimitheader.Answer{Limits: v.fewHeaders[:0], Decision: v.strictest.decision}
+	answer.Decision.Limit = v.strictest.applied.Limit
 	for _, i := range v.enforced {
 		if !v.limits[i].applied.Chosen() {
 			continue

@@ -284,11 +284,14 @@ func (h *holder) unplanned(err error) error {
 // did. If only open holds keep the request out of all that refused it, it also returns how many
 // requests they are of, and the request may be tried again soon.
 func (h *holder) refusing(ctx context.Context, plan *rules.Plan) (refused *rules.Applied, open int) {
-	if refused = strictest(plan, nil); refused == nil {
+	if refused = plan.Decisive(refuses); refused == nil {
 		return nil, 0
 	}
 	byHolds := map[*rules.Applied]int{}
-	spent := strictest(plan, func(a *rules.Applied) bool {
+	spent := plan.Decisive(func(a *rules.Applied) bool {
+		if !refuses(a) {
+			return false
+		}
 		byHolds[a] = h.heldOut(ctx, a)
 		return byHolds[a] == 0
 	})
@@ -301,21 +304,11 @@ func (h *holder) refusing(ctx context.Context, plan *rules.Plan) (refused *rules
 	return refused, byHolds[refused]
 }
 
-// strictest returns, of the limits that refused a request and fit a condition, which may be nil,
-// the one with the longest wait; nil if there is none.
-func strictest(plan *rules.Plan, fits func(*rules.Applied) bool) *rules.Applied {
-	var refused *rules.Applied
-	for i := range plan.Applied {
-		a := &plan.Applied[i]
-		if a.Act == nil || a.Rule.Shadow || !a.Chosen() {
-			continue
-		}
-		if d := a.Decision(); d.Outcome == weir.Refused && (fits == nil || fits(a)) && (refused == nil || d.RetryAfter > refused.Decision().RetryAfter) {
-			refused = a
-		}
-	}
-	return refused
-}
+// speaks reports whether clients see the limit: it may refuse, and no other alternative was
+// chosen.
+func speaks(a *rules.Applied) bool { return a.Enforced() && a.Chosen() }
+
+func refuses(a *rules.Applied) bool { return speaks(a) && a.Decision().Outcome == weir.Refused }
 
 // cut makes a guess fit the limit of its own that a key has, and reports whether it did.
 func (e *estimate) cut(refused *rules.Applied) bool {

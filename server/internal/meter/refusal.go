@@ -243,24 +243,17 @@ func headerText(text string) string {
 
 // describe describes the limits of a plan in headers.
 func describe(h http.Header, plan *rules.Plan) {
-	answer := ratelimitheader.Answer{}
-	var charges []weir.Charge
-	var decisions []weir.Decision
-	for i := range plan.Applied {
-		a := &plan.Applied[i]
-		if a.Limit == nil || a.Rule.Shadow || a.Act == nil || !a.Chosen() {
-			continue
-		}
-		answer.Limits = append(answer.Limits, a.Limit)
-		charge := a.Act.Charges[a.Charge]
-		charge.Group, charge.Alt = 0, 0
-		charges, decisions = append(charges, charge), append(decisions, a.Decision())
-	}
-	if len(charges) == 0 {
+	decisive := plan.Decisive(speaks)
+	if decisive == nil {
 		return
 	}
-	i := weir.Strictest(charges, decisions)
-	answer.Strictest, answer.Decision = answer.Limits[i], decisions[i]
+	answer := ratelimitheader.Answer{Decision: decisive.Decision()}
+	answer.Decision.Limit = decisive.Limit
+	for i := range plan.Applied {
+		if a := &plan.Applied[i]; speaks(a) {
+			answer.Limits = append(answer.Limits, a.Limit)
+		}
+	}
 	// The style has older headers, too, which a provider has of its own.
 	written := http.Header{}
 	answer.Write(written, ratelimitheader.Draft11)

@@ -252,7 +252,11 @@ func (c *session) answered(a *ask) {
 			rulings = append(rulings, ruling{l, l.Decision()})
 		}
 	}
-	s := strictest(rulings)
+	decisive := p.Decisive((*rules.Applied).Enforced)
+	if decisive == nil {
+		decisive = p.Decisive(func(l *rules.Applied) bool { return !l.Rule.OnTrial })
+	}
+	s := slices.IndexFunc(rulings, func(r ruling) bool { return r.Applied == decisive })
 	allowed, granted, delay := int64(1), int64(math.MaxInt64), time.Duration(0)
 	for i := range rulings {
 		r := &rulings[i]
@@ -307,30 +311,6 @@ func (c *session) answered(a *ask) {
 type ruling struct {
 	*rules.Applied
 	weir.Decision
-}
-
-// strictest returns the index of the decision that answers for all of them: of those that may
-// refuse, if there are some.
-func strictest(all []ruling) int {
-	if len(all) == 1 {
-		return 0
-	}
-	var charges [maxCalls]weir.Charge
-	var decisions [maxCalls]weir.Decision
-	var of [maxCalls]int
-	n := 0
-	for _, watched := range []bool{false, true} {
-		for i := range all {
-			if r := &all[i]; r.Rule.Shadow == watched {
-				charges[n], decisions[n], of[n] = weir.Charge{Limit: r.Applied.Limit}, r.Decision, i
-				n++
-			}
-		}
-		if n > 0 {
-			break
-		}
-	}
-	return of[weir.Strictest(charges[:n], decisions[:n])]
 }
 
 // failure returns the class and the text of the error of one of the commands WEIR.*: what a

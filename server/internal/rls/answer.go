@@ -220,11 +220,15 @@ func (s *Service) untilWindowEnds(l *weir.Limit, at time.Time) time.Duration {
 // stricterThan reports whether a limit, rather than another one of its descriptor,
 // determines the status.
 func (r *ruling) stricterThan(other *ruling) bool {
-	charges := []weir.Charge{{Limit: &weir.Limit{Count: other.count}}, {Limit: &weir.Limit{Count: r.count}}}
-	return weir.Strictest(charges, []weir.Decision{other.decision(), r.decision()}) == 1
+	both := weir.Act{
+		Charges:   []weir.Charge{{Limit: &weir.Limit{Count: other.count}}, {Limit: &weir.Limit{Count: r.count}}},
+		Decisions: []weir.Decision{other.decision(), r.decision()},
+	}
+	i, _ := both.Verdict()
+	return i == 1
 }
 
-// decision returns the ruling as a decision that [weir.Strictest] compares.
+// decision returns the ruling as a decision that [weir.Act.Verdict] compares.
 func (r *ruling) decision() weir.Decision {
 	d := weir.Decision{Outcome: weir.Granted, Remaining: r.remaining}
 	if r.over {

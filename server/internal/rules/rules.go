@@ -197,8 +197,42 @@ func (a *Applied) Chosen() bool {
 	for end < len(a.Act.Charges) && a.Act.Charges[end].Group == group {
 		end++
 	}
-	best := from + weir.Strictest(a.Act.Charges[from:end], a.Act.Decisions[from:end])
-	return a.Act.Charges[best].Alt == a.Act.Charges[a.Charge].Alt
+	alternatives := weir.Act{Charges: a.Act.Charges[from:end], Decisions: a.Act.Decisions[from:end]}
+	best, _ := alternatives.Verdict()
+	return alternatives.Charges[best].Alt == a.Act.Charges[a.Charge].Alt
+}
+
+// Enforced reports whether the limit may refuse: it is not in shadow, and the rule has limits.
+func (a *Applied) Enforced() bool { return a.Act != nil && !a.Rule.Shadow }
+
+// few is the number of limits that most requests have at most.
+const few = 4
+
+// Decisive returns, once the acts of the plan were taken, the limit that answers for all that
+// have a say, as for one act, see [weir.Act.Verdict]; nil if none has. Limits without an act are
+// not for it.
+func (p *Plan) Decisive(hasSay func(*Applied) bool) *Applied {
+	var fewCharges [few]weir.Charge
+	var fewDecisions [few]weir.Decision
+	var fewOf [few]*Applied
+	all, of := weir.Act{Charges: fewCharges[:0], Decisions: fewDecisions[:0]}, fewOf[:0]
+	group := uint8(0)
+	for i := range p.Applied {
+		a := &p.Applied[i]
+		if a.Act == nil || !hasSay(a) {
+			continue
+		}
+		charge := a.Act.Charges[a.Charge]
+		if n := len(of); n > 0 && (of[n-1].Act != a.Act || a.Act.Charges[of[n-1].Charge].Group != charge.Group) {
+			group++ // groups of different acts are different
+		}
+		charge.Group = group
+		all.Charges, all.Decisions, of = append(all.Charges, charge), append(all.Decisions, a.Decision()), append(of, a)
+	}
+	if i, _ := all.Verdict(); i >= 0 {
+		return of[i]
+	}
+	return nil
 }
 
 // A Plan is a request turned into acts.
