@@ -31,7 +31,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// An Override replaces the limit of one key until an instant.
+// An Override replaces the limit of one key until an instant, or raises it.
 type Override struct {
 	// Key is the charge's key: that of a [weir.Limiter], followed by "#" and the limit's
 	// name. Of several limits without a name, the index from 0 stands in its place; a
@@ -45,12 +45,36 @@ type Override struct {
 	Limit *weir.Limit
 	// Until is when the key's own limit holds again.
 	Until time.Time
+	// Raise, if not nil, adds to the limit that the key has otherwise, its own or that of an
+	// override, in place of Limit. A key may have several raises.
+	Raise *Raise
+}
+
+// A Raise adds units to the Count of a fixed_window until an instant. Limits of other
+// algorithms, those that charge refused requests, and blocked keys stay as they are. The sum
+// of the limit and its raises ends at the largest count of a fixed_window.
+type Raise struct {
+	// ID tells the raises of a key apart. It must not be empty.
+	ID string
+	// Units are added to the Count, at least 1.
+	Units int64
+	// Meter is what the units are, as in [weir.Limit], and Note says why. Both are for people,
+	// and may be empty.
+	Meter, Note string
+}
+
+// Name identifies an override among all: its key, and the ID of a raise.
+func (o Override) Name() string {
+	if o.Raise == nil {
+		return o.Key
+	}
+	return o.Key + "\x00" + o.Raise.ID
 }
 
 // A Change is an override that was set, or that was removed before its end.
 type Change struct {
 	Override
-	// Ended: the override was removed; only its Key is set.
+	// Ended: the override was removed; only its Key is set, and the ID of a raise.
 	Ended bool
 }
 
@@ -82,7 +106,7 @@ type Layer struct {
 // have ended are among them until their shard changes or there is no room.
 type overrides struct {
 	shards [shardCount]map[string]*entry // nil ones are empty
-	size   int
+	size   int                           // with each raise
 	// seen has a bit for each key's length and end, so that most other keys need no look-up.
 	seen [16]uint64
 }
@@ -120,32 +144,37 @@ func (all *overrides) edit(shard int, now time.Time) *overrides {
 	c := *all
 	c.shards[shard] = make(map[string]*entry, len(all.shards[shard])+1)
 	for key, e := range all.shards[shard] {
-		if now.Before(e.Until) {
+		c.size -= e.parts()
+		if e = e.at(now); e != nil {
 			c.shards[shard][key] = e
+			c.size += e.parts()
 		}
 	}
-	c.size += len(c.shards[shard]) - len(all.shards[shard])
 	return &c
 }
 
-// add adds an override, or replaces that of its key, before others see all.
-func (all *overrides) add(e *entry) {
-	shard := shardOf(e.Key)
+// put gives a key an entry in place of its last one, or none if e is nil, before others see
+// all.
+func (all *overrides) put(key string, e *entry) {
+	shard := shardOf(key)
 	if all.shards[shard] == nil {
 		all.shards[shard] = make(map[string]*entry)
 	}
-	before := len(all.shards[shard])
-	all.shards[shard][e.Key] = e
-	all.note(e.Key)
-	all.size += len(all.shards[shard]) - before
+	all.size += e.parts() - all.shards[shard][key].parts()
+	if e == nil {
+		delete(all.shards[shard], key)
+		return
+	}
+	all.shards[shard][key] = e
+	all.note(key)
 }
 
 // lasting returns the overrides that have not ended.
 func lasting(all *overrides, now time.Time) *overrides {
 	c := new(overrides)
 	all.each(func(e *entry) {
-		if now.Before(e.Until) {
-			c.add(e)
+		if e = e.at(now); e != nil {
+			c.put(e.Key, e)
 		}
 	})
 	return c
@@ -172,7 +201,8 @@ func Wrap(next weir.Taker, o Options) *Layer {
 	return l
 }
 
-// Set puts an override in force in place of the key's last one. It applies from the next
+// Set puts an override in force in place of the key's last one, or a raise in place of the
+// key's raise of that ID. It applies from the next
 // charge on, to the state that the key has: units used stay used, now and when the
 // override ends.
 //
@@ -186,6 +216,9 @@ func (l *Layer) Set(o Override) error {
 		}
 		o.Limit = compiled
 	}
+	if r := o.Raise; r != nil && (r.ID == "" || r.Units < 1 || r.Units > algo.MaxWindow) {
+		return &weir.InvalidError{Field: "raise", Value: strconv.FormatInt(r.Units, 10), Want: fmt.Sprintf("an ID, and 1 … %d units", int64(algo.MaxWindow))}
+	}
 	if len(o.Key) > weir.MaxKeyBytes {
 		return &weir.InvalidError{
 			Field: "key", Value: fmt.Sprintf("%d bytes", len(o.Key)), Want: fmt.Sprintf("at most %d bytes", weir.MaxKeyBytes),
@@ -198,20 +231,16 @@ func (l *Layer) Set(o Override) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := l.snapshot()
-	if all.size >= l.max && all.get(o.Key) == nil {
+	if all.size >= l.max && !all.get(o.Key).has(o) {
 		all = lasting(all, now)
 		l.store(all)
 	}
-	shard := shardOf(o.Key)
-	all = all.edit(shard, now)
-	if all.shards[shard][o.Key] == nil {
-		if all.size >= l.max {
-			return tooMany(all.size+1, l.max)
-		}
-		all.size++
+	all = all.edit(shardOf(o.Key), now)
+	e := all.get(o.Key)
+	if all.size >= l.max && !e.has(o) {
+		return tooMany(all.size+1, l.max)
 	}
-	all.shards[shard][o.Key] = &entry{Override: o}
-	all.note(o.Key)
+	all.put(o.Key, e.with(o))
 	l.store(all)
 	return nil
 }
@@ -228,7 +257,7 @@ func (l *Layer) ChangeOverride(key string, o *weir.Override) (had bool, err erro
 // Room returns the error that Set would return if so many more keys had overrides, nil if
 // there is room for them.
 func (l *Layer) Room(keys int) error {
-	if n := len(l.List()) + keys; keys > 0 && n > l.max {
+	if n := len(l.List()) + len(l.Raises()) + keys; keys > 0 && n > l.max {
 		return tooMany(n, l.max)
 	}
 	return nil
@@ -238,16 +267,20 @@ func tooMany(n, most int) error {
 	return &weir.InvalidError{Field: "overrides", Value: strconv.Itoa(n), Want: fmt.Sprintf("at most %d at a time", most)}
 }
 
-// Delete removes the override of a key and reports whether there was one.
-func (l *Layer) Delete(key string) bool {
-	now, shard := l.now(), shardOf(key)
+// Delete removes the override of a key, but not its raises, and reports whether there was one.
+func (l *Layer) Delete(key string) bool { return l.End(Override{Key: key}) }
+
+// End removes the override of o.Key or, if o is a raise, the key's raise of that ID, and reports
+// whether there was one.
+func (l *Layer) End(o Override) bool {
+	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := l.snapshot().edit(shard, now)
-	_, found := all.shards[shard][key]
+	all := l.snapshot().edit(shardOf(o.Key), now)
+	e := all.get(o.Key)
+	found := e.has(o)
 	if found {
-		delete(all.shards[shard], key)
-		all.size--
+		all.put(o.Key, e.without(o))
 	}
 	l.store(all)
 	return found
@@ -259,7 +292,7 @@ func (l *Layer) Replace(list []Override) {
 	now, all := l.now(), new(overrides)
 	for _, o := range list {
 		if all.size < l.max && now.Before(o.Until) && (o.Limit == nil || o.Limit.Rule() != nil) {
-			all.add(&entry{Override: o})
+			all.put(o.Key, all.get(o.Key).with(o))
 		}
 	}
 	l.mu.Lock()
@@ -267,20 +300,48 @@ func (l *Layer) Replace(list []Override) {
 	l.store(all)
 }
 
-// Get returns the override of a key; false if it has none.
+// Get returns the override of a key, which is no raise; false if it has none.
 func (l *Layer) Get(key string) (Override, bool) {
-	if e := l.snapshot().get(key); e != nil && l.now().Before(e.Until) {
+	if e := l.snapshot().get(key).at(l.now()); e != nil && e.set() {
 		return e.Override, true
 	}
 	return Override{}, false
 }
 
-// List returns the overrides in force, by key.
+// RaisesOf returns the raises of a key that are in force, in the order in which they end.
+func (l *Layer) RaisesOf(key string) []Override {
+	e := l.snapshot().get(key).at(l.now())
+	if e == nil {
+		return nil
+	}
+	return inOrder(slices.Clone(e.raises))
+}
+
+// Raises returns all raises in force, by key.
+func (l *Layer) Raises() []Override {
+	now := l.now()
+	var list []Override
+	l.snapshot().each(func(e *entry) {
+		if e = e.at(now); e != nil {
+			list = append(list, e.raises...)
+		}
+	})
+	return inOrder(list)
+}
+
+func inOrder(raises []Override) []Override {
+	slices.SortFunc(raises, func(a, b Override) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), a.Until.Compare(b.Until), cmp.Compare(a.Raise.ID, b.Raise.ID))
+	})
+	return raises
+}
+
+// List returns the overrides in force that are no raises, by key.
 func (l *Layer) List() []Override {
 	now := l.now()
 	var list []Override
 	l.snapshot().each(func(e *entry) {
-		if now.Before(e.Until) {
+		if e = e.at(now); e != nil && e.set() {
 			list = append(list, e.Override)
 		}
 	})
@@ -349,10 +410,85 @@ func (l *Layer) forget(key string, now time.Time) {
 	l.store(l.snapshot().edit(shardOf(key), now))
 }
 
-// An entry is an override with the limits that were fitted to it.
+// An entry is what one key has: an override, raises or both, with the limits that were fitted
+// to them. Its parts are never written to.
 type entry struct {
-	Override
-	fitted atomic.Pointer[[]fitting] // replaced and never written to
+	Override                           // without an Until if there are only raises
+	raises   []Override                // each once
+	added    int64                     // their units, at most the largest count
+	ends     time.Time                 // when the first of the parts ends
+	fitted   atomic.Pointer[[]fitting] // replaced and never written to
+}
+
+// newEntry returns the entry of these overrides of one key, of which at most one is no raise;
+// nil if there are none.
+func newEntry(parts []Override) *entry {
+	if len(parts) == 0 {
+		return nil
+	}
+	e := &entry{Override: Override{Key: parts[0].Key}, ends: parts[0].Until}
+	for _, o := range parts {
+		if o.Until.Before(e.ends) {
+			e.ends = o.Until
+		}
+		if o.Raise == nil {
+			e.Override = o
+			continue
+		}
+		e.raises = append(e.raises, o)
+		e.added = min(e.added+o.Raise.Units, algo.MaxWindow)
+	}
+	return e
+}
+
+// all returns the parts of an entry, which may be nil.
+func (e *entry) all() (parts []Override) {
+	if e == nil {
+		return nil
+	}
+	if e.set() {
+		parts = append(parts, e.Override)
+	}
+	return append(parts, e.raises...)
+}
+
+// set reports whether the key has an override that is no raise.
+func (e *entry) set() bool { return !e.Until.IsZero() }
+
+// parts returns how many overrides and raises there are.
+func (e *entry) parts() int {
+	switch {
+	case e == nil:
+		return 0
+	case e.set():
+		return 1 + len(e.raises)
+	}
+	return len(e.raises)
+}
+
+// has reports whether there is a part with the name of o.
+func (e *entry) has(o Override) bool {
+	if e == nil || o.Raise == nil {
+		return e != nil && e.set()
+	}
+	return slices.ContainsFunc(e.raises, func(other Override) bool { return other.Raise.ID == o.Raise.ID })
+}
+
+// without returns the entry without the part that has the name of o; nil if none is left.
+func (e *entry) without(o Override) *entry {
+	name := o.Name()
+	return newEntry(slices.DeleteFunc(e.all(), func(other Override) bool { return other.Name() == name }))
+}
+
+// with returns the entry with o in place of the part that has its name.
+func (e *entry) with(o Override) *entry { return newEntry(append(e.without(o).all(), o)) }
+
+// at returns the entry of the parts that are in force; nil if none is.
+func (e *entry) at(now time.Time) *entry {
+	if e == nil || now.Before(e.ends) {
+		return e
+	}
+	return newEntry(slices.DeleteFunc(e.all(), func(o Override) bool { return !now.Before(o.Until) }))
 }
 
 // A fitting is the limit that holds instead of a key's own. Rules that charge one budget
@@ -375,10 +511,15 @@ func (e *entry) instead(own *weir.Limit) *weir.Limit {
 		}
 	}
 	f := fitting{own, own}
-	if e.Limit == nil {
+	if e.frees() {
 		f.instead = unlimited(own)
-	} else if fitted, err := Fit(e.Limit, own); err == nil {
-		f.instead = fitted
+	} else if e.Limit != nil {
+		if fitted, err := Fit(e.Limit, own); err == nil {
+			f.instead = fitted
+		}
+	}
+	if e.added > 0 && !e.frees() && Raisable(own) && f.instead.Count > 0 {
+		f.instead = raised(f.instead, e.added)
 	}
 	if len(all) == maxFittings {
 		all = nil
@@ -387,6 +528,22 @@ func (e *entry) instead(own *weir.Limit) *weir.Limit {
 	e.fitted.Store(&all)
 	return f.instead
 }
+
+// Raisable reports whether a limit is one that raises add to.
+func Raisable(l *weir.Limit) bool { return l.Algorithm == weir.FixedWindow && !l.ChargeRefused }
+
+// raised returns a limit with so many more units, as far as it can count.
+func raised(l *weir.Limit, units int64) *weir.Limit {
+	more := *l
+	more.Count = min(l.Count+units, algo.MaxWindow)
+	if compiled, err := more.Compile(); err == nil {
+		return compiled
+	}
+	return l
+}
+
+// frees reports whether the override grants every take.
+func (e *entry) frees() bool { return e.set() && e.Limit == nil }
 
 // blocks reports whether the override refuses every take.
 func (e *entry) blocks() bool { return e.Limit != nil && e.Limit.Count == 0 }

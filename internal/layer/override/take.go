@@ -55,7 +55,7 @@ type call struct {
 	clock func() time.Time
 	now   time.Time // set once an override was found
 	works []*work
-	ended []string // keys of overrides that have ended
+	ended []string // keys with overrides that have ended
 }
 
 // A work is an act with keys that have overrides.
@@ -87,13 +87,13 @@ func (c *call) apply(a *weir.Act) *work {
 			w.act.Charges = slices.Clone(a.Charges)
 			c.works = append(c.works, w)
 		}
-		if e.Limit == nil {
+		if e.frees() {
 			free++
 			w.free(i)
 		}
 		switch own := a.Charges[i].Limit; {
-		case e.Limit == nil && !charges(a), e.blocks() && !takes(a):
-		case owned && (e.Limit == nil || a.Charges[i].Cost == 0):
+		case e.frees() && !charges(a), e.blocks() && !takes(a):
+		case owned && (e.frees() || a.Charges[i].Cost == 0):
 			w.show(i, e.instead(own))
 		default:
 			w.act.Charges[i].Limit = e.instead(own)
@@ -127,13 +127,13 @@ func (c *call) find(charge *weir.Charge) (e *entry, owned bool) {
 		}
 	}
 	e = c.inForce(charge.Key)
-	if e != nil && e.Limit == nil && Guaranteed(charge.Limit) {
+	if e != nil && e.frees() && Guaranteed(charge.Limit) {
 		return nil, false
 	}
 	return e, false
 }
 
-// inForce returns the override of a key; nil if it has none, or one that has ended.
+// inForce returns the override of a key; nil if it has none, or all have ended.
 func (c *call) inForce(key string) *entry {
 	e := c.all.get(key)
 	if e == nil {
@@ -142,11 +142,11 @@ func (c *call) inForce(key string) *entry {
 	if c.now.IsZero() {
 		c.now = c.clock()
 	}
-	if !c.now.Before(e.Until) {
+	rest := e.at(c.now)
+	if rest != e {
 		c.ended = append(c.ended, key)
-		return nil
 	}
-	return e
+	return rest
 }
 
 // free notes that the i-th charge has no limit.

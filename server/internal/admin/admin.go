@@ -32,6 +32,8 @@ const (
 	DefaultFor = time.Hour
 	// MaxFor is the longest duration of an override.
 	MaxFor = 30 * 24 * time.Hour
+	// MaxRaise is the longest duration of a raise.
+	MaxRaise = 366 * 24 * time.Hour
 	// ThrottleDomain is the domain of the keys of CL.THROTTLE, unless the rules have a
 	// domain of that name.
 	ThrottleDomain = "cl.throttle"

@@ -364,12 +364,13 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"domain":"shop","entries":[{"key":"","value":""}],"until":"2030-01-01T00:00:00Z","name":"x"}`), "entry==&name=&domain=%00")
 	f.Add([]byte(`{"domain":"\ud800"}{`), "cost=9999999999999999999")
 	f.Add([]byte(`{"domain":"llm","budget":"tokens","for":"1h","limit":"1/s burst 2"}`), "domain=llm&entry=model%3Dlarge&budget=tokens")
+	f.Add([]byte(`{"domain":"llm","entries":[{"key":"user","value":"1"}],"by":"$50","until":"month-end","note":"demo"}`), "entry=%00=1")
 	f.Add([]byte(`{"domain":"llm","budget":"b","name":"n","entries":[]}`), "domain=llm&budget=tokens&cost=3")
 	now := time.Date(2029, 12, 31, 12, 0, 0, 0, time.UTC)
 	f.Fuzz(func(t *testing.T, body []byte, query string) {
 		var changed, asked *request
 		var changeErr, askErr error
-		fuzztest.Within(t, fuzztest.MostBytes, len(body), func() { changed, changeErr = parseChange(body, now) })
+		fuzztest.Within(t, fuzztest.MostBytes, len(body), func() { changed, changeErr = parseChange(body, "raise", now) })
 		fuzztest.Within(t, fuzztest.MostBytes, len(query), func() { asked, askErr = parseQuery(query) })
 		for _, got := range []struct {
 			req *request
@@ -385,7 +386,7 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("%+v", got.req)
 			}
 		}
-		if changeErr == nil && (!now.Before(changed.until) || changed.until.Sub(now) > MaxFor) {
+		if changeErr == nil && (!now.Before(changed.until) || changed.until.Sub(now) > MaxRaise) {
 			t.Fatalf("until %v", changed.until)
 		}
 	})

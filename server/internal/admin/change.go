@@ -38,6 +38,7 @@ var actions = map[string]action{
 		return a.override(ctx, req, targets, nil)
 	},
 	"override": (*api).limit,
+	"raise":    (*api).raise,
 	"move":     (*api).move,
 }
 
@@ -62,12 +63,13 @@ type changedKey struct {
 	// Changed is false if there was nothing to clear.
 	Changed  bool            `json:"changed"`
 	Override *overrideAnswer `json:"override,omitempty"`
+	Raise    *raiseAnswer    `json:"raise,omitempty"`
 }
 
 // change carries out an action and writes the audit log.
 func (a *api) change(name string, do action) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		req, err := readChange(w, r, a.Now())
+		req, err := readChange(w, r, name, a.Now())
 		if err == nil {
 			err = req.allow(name)
 		}
@@ -106,6 +108,16 @@ func (r *request) allow(action string) error {
 	if r.text != "" && action != "override" {
 		return problem.Invalid("limit", "given", "none: "+action+" has none")
 	}
+	switch {
+	case (r.by != "") != (action == "raise"):
+		return problem.Invalid("by", stated(r.by), `what a raise adds, such as "$50" or "500", and none for other actions`)
+	case r.note != "" && action != "raise":
+		return problem.Invalid("note", "given", "none: "+action+" has none")
+	case r.raise != "" && action != "clear":
+		return problem.Invalid("raise", "given", "none: only clear ends a raise")
+	case action == "raise" && !r.timed:
+		return problem.Invalid("until", "missing", `the end of the raise, such as "month-end"`)
+	}
 	if (len(r.to) > 0) != (action == "move") {
 		return problem.Invalid("to", "given", "the entries of another key for move, and none for other actions")
 	}
@@ -135,7 +147,7 @@ func (a *api) reset(ctx context.Context, _ *request, targets []target) (*changeA
 // limit replaces one limit by another.
 func (a *api) limit(ctx context.Context, req *request, targets []target) (*changeAnswer, error) {
 	if len(targets) > 1 {
-		return nil, problem.Invalid("name", "missing", "the name of one limit of these, as the key has several: "+namesOf(targets))
+		return nil, severalLimits(targets)
 	}
 	limit, err := parseOverride(req.text, targets[0].limit)
 	if err != nil {
@@ -198,6 +210,14 @@ func mostOf(l *weir.Limit) int64 {
 	return weir.MaxCost
 }
 
+// stated says whether a parameter was given.
+func stated(text string) string {
+	if text == "" {
+		return "missing"
+	}
+	return "given"
+}
+
 // override sets an override of each key: another limit, or none.
 func (a *api) override(ctx context.Context, req *request, targets []target, limit *weir.Limit) (*changeAnswer, error) {
 	answer := &changeAnswer{}
@@ -252,7 +272,7 @@ func guaranteed(detail string) *problem.Document {
 func (a *api) room(ctx context.Context, changes []override.Change) error {
 	added := slices.DeleteFunc(slices.Clone(changes), func(c override.Change) bool {
 		_, replaces := a.Overrides.Get(c.Key)
-		return replaces
+		return replaces && c.Raise == nil
 	})
 	if err := a.roomOf(callers.FromContext(ctx), len(added)); err != nil {
 		return err
@@ -270,7 +290,7 @@ func (a *api) roomOf(who *callers.Identity, added int) error {
 		return nil
 	}
 	own, n := map[string]bool{}, added
-	for _, o := range a.Overrides.List() {
+	for _, o := range append(a.Overrides.List(), a.Overrides.Raises()...) {
 		escaped, _, _ := strings.Cut(o.Key, "/")
 		its, known := own[escaped]
 		if !known {
@@ -288,8 +308,11 @@ func (a *api) roomOf(who *callers.Identity, added int) error {
 	return nil
 }
 
-// clear ends the overrides of the keys.
-func (a *api) clear(ctx context.Context, _ *request, targets []target) (*changeAnswer, error) {
+// clear ends the overrides of the keys, or one raise.
+func (a *api) clear(ctx context.Context, req *request, targets []target) (*changeAnswer, error) {
+	if req.raise != "" {
+		return a.endRaise(ctx, req, targets)
+	}
 	answer := &changeAnswer{}
 	changes := make([]override.Change, len(targets))
 	for i, t := range targets {
@@ -310,7 +333,7 @@ func (a *api) announce(ctx context.Context, answer *changeAnswer, changes []over
 	for _, c := range changes {
 		err := a.Announcer.Announce(ctx, c)
 		if errors.Is(err, override.ErrFull) {
-			a.Overrides.Delete(c.Key)
+			a.Overrides.End(c.Override)
 			return full("on all instances together")
 		}
 		if err != nil {
@@ -324,10 +347,14 @@ func (a *api) announce(ctx context.Context, answer *changeAnswer, changes []over
 func (a *api) list(w http.ResponseWriter, _ *http.Request) {
 	answer := struct {
 		Overrides []*overrideAnswer `json:"overrides"`
-	}{[]*overrideAnswer{}}
+		Raises    []*raiseAnswer    `json:"raises"`
+	}{[]*overrideAnswer{}, []*raiseAnswer{}}
 	now := a.Now()
 	for _, o := range a.Overrides.List() {
 		answer.Overrides = append(answer.Overrides, overrideOf(o, meterOf(o), now))
+	}
+	for _, o := range a.Overrides.Raises() {
+		answer.Raises = append(answer.Raises, raiseOf(o, now))
 	}
 	jsonbody.WriteIndented(w, &answer)
 }
@@ -360,8 +387,10 @@ func (a *api) audit(r *http.Request, o *outcome) {
 	if o.action != "reset" && o.action != "clear" && o.action != "move" {
 		attrs = append(attrs, "until", o.req.until.UTC().Format(time.RFC3339))
 	}
-	if o.req.text != "" {
-		attrs = append(attrs, "limit", problem.Shorten(o.req.text))
+	for _, said := range [][2]string{{"limit", o.req.text}, {"adds", o.req.by}, {"raise", o.req.raise}, {"note", o.req.note}} {
+		if said[1] != "" {
+			attrs = append(attrs, said[0], problem.Shorten(said[1]))
+		}
 	}
 	if o.err != nil {
 		attrs = append(attrs, "result", "failed", "error", problemOf(o.err).Detail)

@@ -104,6 +104,11 @@ func (a *api) inspectLimit(ctx context.Context, t *target, cost int64) (*limitAn
 	if o, found := a.overrideOf(t); found {
 		answer.Override = overrideOf(o, t.limit.Meter, a.Now())
 	}
+	if override.Raisable(t.limit) {
+		for _, o := range a.Overrides.RaisesOf(t.key) {
+			answer.Raises = append(answer.Raises, raiseOf(o, a.Now()))
+		}
+	}
 	if t.rule == nil {
 		answer.Explanation = explainUnknown(t, answer)
 		return answer, nil
@@ -261,6 +266,7 @@ type limitAnswer struct {
 	Enforce        string          `json:"enforce,omitempty"` // the part of the keys; empty: all
 	OnStoreFailure string          `json:"on_store_failure,omitempty"`
 	Override       *overrideAnswer `json:"override,omitempty"`
+	Raises         []*raiseAnswer  `json:"raises,omitempty"`
 	State          *stateAnswer    `json:"state,omitempty"`
 	Explanation    string          `json:"explanation"`
 }
@@ -314,7 +320,10 @@ func explain(t *target, answer *limitAnswer, cost int64) string {
 		b.WriteString("budget " + answer.Budget + ", ")
 	}
 	o := answer.Override
-	if o != nil {
+	switch {
+	case len(answer.Raises) > 0:
+		b.WriteString(explainRaises(answer) + ", instead of ")
+	case o != nil:
 		b.WriteString(o.explain(s.Limit) + ", instead of ")
 	}
 	b.WriteString(LimitText(t.limit))

@@ -31,6 +31,11 @@ type request struct {
 	until   time.Time
 	timed   bool   // the request states until
 	text    string // the limit of an override, as it was written; empty: none
+	by      string // what a raise adds, as it was written; empty: none
+	note    string // of a raise
+	raise   string // the ID of a raise that is to end; empty: none
+	// monthEnd says that a raise ends with the month of its limit, whatever until is.
+	monthEnd bool
 }
 
 // changeBody is the body of a change. Pointers are nil for absent fields.
@@ -43,6 +48,9 @@ type changeBody struct {
 	For     *string     `json:"for"`
 	Until   *string     `json:"until"`
 	Limit   *string     `json:"limit"`
+	By      string      `json:"by"`
+	Note    string      `json:"note"`
+	Raise   string      `json:"raise"`
 }
 
 type entryBody struct {
@@ -52,29 +60,32 @@ type entryBody struct {
 
 // readChange reads the request of a POST. It accepts no content type that the form of a
 // web page can send.
-func readChange(w http.ResponseWriter, r *http.Request, now time.Time) (*request, error) {
+func readChange(w http.ResponseWriter, r *http.Request, action string, now time.Time) (*request, error) {
 	if wrong := jsonbody.Unsupported(r.Header, func(mediaType string) bool { return mediaType == "application/json" }); wrong != nil {
 		return nil, wrong
 	}
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	switch {
 	case err == nil:
-		return parseChange(text, now)
+		return parseChange(text, action, now)
 	case problem.Of(err) != nil:
 		return nil, err
 	}
 	return nil, jsonbody.CutShort()
 }
 
-const changeFields = "domain, entries, to, key, value, name, budget, for, until or limit"
+const changeFields = "domain, entries, to, key, value, name, budget, for, until, limit, by, note or raise"
 
-// parseChange parses a body. The error is a [*weir.InvalidError].
-func parseChange(text []byte, now time.Time) (*request, error) {
+// parseChange parses the body of an action. The error is a [*weir.InvalidError].
+func parseChange(text []byte, action string, now time.Time) (*request, error) {
 	var body changeBody
 	if err := jsonbody.Decode(text, &body, changeFields); err != nil {
 		return nil, err
 	}
-	req := &request{domain: body.Domain, name: body.Name, budget: body.Budget, cost: 1}
+	req := &request{domain: body.Domain, name: body.Name, budget: body.Budget, by: body.By, note: body.Note, raise: body.Raise, cost: 1}
+	if len(req.note) > maxNote {
+		return nil, problem.Invalid("note", fmt.Sprintf("%d bytes", len(req.note)), fmt.Sprintf("at most %d bytes", maxNote))
+	}
 	var err error
 	if req.entries, err = entriesOf("entries", body.Entries); err != nil {
 		return nil, err
@@ -85,7 +96,7 @@ func parseChange(text []byte, now time.Time) (*request, error) {
 	if err := req.check(); err != nil {
 		return nil, err
 	}
-	return req, body.terms(req, now)
+	return req, body.terms(req, action, now)
 }
 
 func entriesOf(field string, list []entryBody) (entries []rules.Entry, err error) {
@@ -109,22 +120,32 @@ func (r *request) check() error {
 }
 
 // terms reads the end and the limit of an override.
-func (b *changeBody) terms(req *request, now time.Time) error {
+func (b *changeBody) terms(req *request, action string, now time.Time) error {
 	if b.For != nil && b.Until != nil {
 		return problem.Invalid("until", "given", `none beside "for"`)
 	}
-	lasts := DefaultFor
+	lasts, longest := DefaultFor, MaxFor
+	if action == "raise" {
+		longest = MaxRaise
+	}
+	days := int(longest / (24 * time.Hour))
 	switch {
+	case b.Until != nil && *b.Until == monthEnd && action == "raise":
+		req.monthEnd = true
 	case b.For != nil:
 		d, err := time.ParseDuration(*b.For)
-		if err != nil || d < time.Millisecond || d > MaxFor {
-			return problem.Invalid("for", strconv.Quote(*b.For), "1ms … 720h (30 days), such as 1h30m"+inHours(*b.For))
+		if err != nil || d < time.Millisecond || d > longest {
+			return problem.Invalid("for", strconv.Quote(*b.For), fmt.Sprintf("1ms … %dh (%d days), such as 1h30m", 24*days, days)+inHours(*b.For, days))
 		}
 		lasts = d
 	case b.Until != nil:
 		at, err := time.Parse(time.RFC3339, *b.Until)
-		if err != nil || !now.Before(at) || at.Sub(now) > MaxFor {
-			return problem.Invalid("until", strconv.Quote(*b.Until), "a time within the next 30 days, such as "+now.Add(DefaultFor).UTC().Format(time.RFC3339))
+		if err != nil || !now.Before(at) || at.Sub(now) > longest {
+			want := fmt.Sprintf("a time within the next %d days, such as %s", days, now.Add(DefaultFor).UTC().Format(time.RFC3339))
+			if action == "raise" {
+				want += ", or " + monthEnd
+			}
+			return problem.Invalid("until", strconv.Quote(*b.Until), want)
 		}
 		lasts = at.Sub(now)
 	}
@@ -386,11 +407,11 @@ func limited(req *request, all []target, trials bool) ([]target, error) {
 }
 
 // inHours suggests a duration that was given in days, which Go's durations do not have, or
-// returns "".
-func inHours(text string) string {
+// returns "". Most is the largest number of days.
+func inHours(text string, most int) string {
 	days, found := strings.CutSuffix(text, "d")
 	n, err := strconv.Atoi(days)
-	if !found || err != nil || n < 1 || n > int(MaxFor/(24*time.Hour)) {
+	if !found || err != nil || n < 1 || n > most {
 		return ""
 	}
 	return fmt.Sprintf("; did you mean %dh?", 24*n)

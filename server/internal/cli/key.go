@@ -27,6 +27,8 @@ type keyFlags struct {
 	cost       string
 	lasts, til string
 	limit      string
+	by, note   string
+	raise      string
 }
 
 func newKey() *cobra.Command {
@@ -34,9 +36,8 @@ func newKey() *cobra.Command {
 		Use:   "key",
 		Short: "Show a key of a running server, or change it for a while",
 		Long: `Key shows the state of a key of a running server, or changes the key: it resets the
-key, moves what it has used to another key, or blocks it, allows it or gives it another
-limit for a while. It calls the
-server's admin listener.
+key, moves what it has used to another key, or blocks it, allows it, raises its limit or
+gives it another one for a while. It calls the server's admin listener.
 
 Write the key like a request: the domain, a space, and its entries in their order,
 separated by commas, or by spaces. A backslash escapes a comma in a value. Keys charged
@@ -55,10 +56,11 @@ not have it yet, 2 the command failed.`,
   weir key block shop user=42 --for 2h
   weir key override shop user=42 --limit '100/min burst 20' --for 24h
   weir key override llm user=ann --name user --limit '$300/month' --for 48h
+  weir key raise llm user=ann --name user --by '$50' --until month-end
   weir key override shop call=user:42 --name login --limit 100/min
   weir key clear shop user=42`,
 		Args: func(_ *cobra.Command, args []string) error {
-			return fmt.Errorf("key is followed by get, reset, block, allow, override, move or clear, not by %q; see 'weir key --help'", strings.Join(args, " "))
+			return fmt.Errorf("key is followed by get, reset, block, allow, override, raise, move or clear, not by %q; see 'weir key --help'", strings.Join(args, " "))
 		},
 		RunE: func(*cobra.Command, []string) error { return nil },
 	}
@@ -72,6 +74,7 @@ not have it yet, 2 the command failed.`,
 type keyAction struct {
 	name, short, example string
 	costs, lasts, limits bool // which flags it has
+	raises, ends         bool
 }
 
 var keyActions = []keyAction{
@@ -80,8 +83,9 @@ var keyActions = []keyAction{
 	{name: "block", short: "Refuse all requests of a key for a while", lasts: true, example: "  weir key block shop user=42 --for 2h"},
 	{name: "allow", short: "Grant all requests of a key for a while", lasts: true, example: "  weir key allow shop user=42 --until 2030-01-01T00:00:00Z"},
 	{name: "override", short: "Give a key another limit for a while", lasts: true, limits: true, example: "  weir key override shop user=42 --limit '100/min burst 20' --for 24h"},
+	{name: "raise", short: "Add to a limit of a key for a while", raises: true, example: "  weir key raise llm user=ann --name user --by '$50' --until month-end --note 'demo, approved by Bo'"},
 	{name: "move", short: "Charge what a key has used to another key, and forget it", example: "  weir key move llm team=web team=platform"},
-	{name: "clear", short: "End a block, an allowance or another limit of a key", example: "  weir key clear shop user=42"},
+	{name: "clear", short: "End a block, an allowance, another limit or a raise of a key", ends: true, example: "  weir key clear shop user=42"},
 }
 
 func (a *keyAction) use() string {
@@ -127,6 +131,15 @@ func newKeyAction(action keyAction) *cobra.Command {
 	if action.lasts {
 		flags.StringVar(&f.lasts, "for", "", "duration of the change, such as 90m; at most 720h (default 1h)")
 		flags.StringVar(&f.til, "until", "", "end of the change in place of --for, such as 2030-01-01T00:00:00Z")
+	}
+	if action.raises {
+		flags.StringVar(&f.by, "by", "", "what the limit grants more, in units such as 500, or in dollars such as '$50'")
+		flags.StringVar(&f.lasts, "for", "", "duration of the raise, such as 90m; at most 8784h")
+		flags.StringVar(&f.til, "until", "", "end of the raise in place of --for, such as 2030-01-01T00:00:00Z, or month-end")
+		flags.StringVar(&f.note, "note", "", "why, for those who look at the key or the log")
+	}
+	if action.ends {
+		flags.StringVar(&f.raise, "raise", "", "end the raise with this ID, and nothing else")
 	}
 	if action.limits {
 		flags.StringVar(&f.limit, "limit", "", "the limit to apply, such as '100/min burst 20', or '$7000/month' in place of a limit of dollars")
@@ -192,6 +205,11 @@ type changeAnswer struct {
 			Blocked bool   `json:"blocked"`
 			Until   string `json:"until"`
 		} `json:"override"`
+		Raise *struct {
+			ID    string `json:"id"`
+			Adds  string `json:"adds"`
+			Until string `json:"until"`
+		} `json:"raise"`
 	} `json:"keys"`
 	Spread      string `json:"spread"`
 	SpreadError string `json:"spread_error"`
@@ -220,11 +238,14 @@ func (f *keyFlags) change(cmd *cobra.Command, action string, args []string) erro
 			return errors.New("key override needs --limit, such as --limit '100/min burst 20'")
 		}
 	}
+	if action == "raise" && (f.by == "" || f.lasts == "" && f.til == "") {
+		return errors.New("key raise needs --by and --until, such as --by '$50' --until month-end")
+	}
 	asked := map[string]any{"domain": domain, "entries": entries}
 	if to != nil {
 		asked["to"] = to
 	}
-	for name, value := range map[string]string{"name": f.name, "budget": f.budget, "for": f.lasts, "until": f.til, "limit": f.limit} {
+	for name, value := range map[string]string{"name": f.name, "budget": f.budget, "for": f.lasts, "until": f.til, "limit": f.limit, "by": f.by, "note": f.note, "raise": f.raise} {
 		if value != "" {
 			asked[name] = value
 		}
@@ -318,6 +339,10 @@ func (a *changeAnswer) describe(w io.Writer, action string) {
 			what = "nothing was used"
 		case action == "move":
 			what = "has what was used"
+		case action == "clear" && k.Raise != nil:
+			what = "raise " + k.Raise.ID + " of " + k.Raise.Adds + " ended"
+		case k.Raise != nil:
+			what = k.Raise.Adds + " more until " + k.Raise.Until + " (raise " + k.Raise.ID + ")"
 		case action == "clear" && !k.Changed:
 			what = "had no override on this instance; cleared"
 		case action == "clear":

@@ -19,7 +19,7 @@ import (
 )
 
 // aged are what differs from run to run of docs/admin.md.
-var aged = regexp.MustCompile(`(all free in |fits in |another )[0-9][0-9a-z.]*|[0-9]{4}-[0-9-]+T[0-9:]+Z|[0-9]+ used, [0-9]+ remain|("at_us": |"for_ms": )[0-9]+`)
+var aged = regexp.MustCompile(`(all free in |fits in |another )[0-9][0-9a-z.]*|[0-9]{4}-[0-9-]+T[0-9:]+Z|[0-9]+ used, [0-9]+ remain|raise [A-Z2-7]{8}|("at_us": |"for_ms": )[0-9]+`)
 
 // TestAdminDocs runs the commands of docs/admin.md on two instances with one Redis,
 // and on one whose Redis is away.

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/layer/override"
 )
 
@@ -59,12 +60,12 @@ func (g *Group) Announce(ctx context.Context, c override.Change) error {
 func (g *Group) enqueue(c override.Change) *change {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if earlier := g.pending[c.Key]; earlier != nil {
+	if earlier := g.pending[c.Name()]; earlier != nil {
 		earlier.answer(nil)
 	}
 	// The caller has made the change already, but it may have been undone since.
 	if c.Ended {
-		g.Overrides.Delete(c.Key)
+		g.Overrides.End(c.Override)
 	} else {
 		_ = g.Overrides.Set(c.Override) // the caller knows its error
 	}
@@ -74,7 +75,7 @@ func (g *Group) enqueue(c override.Change) *change {
 // wait makes a change wait and wakes the goroutine that runs. The caller holds g.mu.
 func (g *Group) wait(c override.Change) *change {
 	waiting := &change{c, make(chan error, 1)}
-	g.pending[c.Key] = waiting
+	g.pending[c.Name()] = waiting
 	select {
 	case g.wake <- struct{}{}:
 	default:
@@ -94,8 +95,8 @@ func (g *Group) push(ctx context.Context) error {
 			return err
 		}
 		g.mu.Lock()
-		if g.pending[c.Key] == c {
-			delete(g.pending, c.Key)
+		if g.pending[c.Name()] == c {
+			delete(g.pending, c.Name())
 		}
 		g.mu.Unlock()
 		c.answer(err)
@@ -108,9 +109,9 @@ func (g *Group) waiting() []*change {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	waiting := make([]*change, 0, len(g.pending))
-	for key, c := range g.pending {
+	for name, c := range g.pending {
 		if !c.Ended && !time.Now().Before(c.Until) {
-			delete(g.pending, key)
+			delete(g.pending, name)
 			c.answer(nil)
 			continue
 		}
@@ -127,7 +128,7 @@ func (g *Group) write(ctx context.Context, c *change) error {
 	if !c.Ended {
 		text = encodeOverride(c.Override)
 	}
-	version, err := overrideScript.Run(ctx, g.Client, keys, c.Key, text, c.Until.UnixMilli(), g.maxOverrides, rand.Text(), keep.Milliseconds()).Text()
+	version, err := overrideScript.Run(ctx, g.Client, keys, c.Name(), text, c.Until.UnixMilli(), g.maxOverrides, rand.Text(), keep.Milliseconds()).Text()
 	switch {
 	case errors.Is(err, redis.Nil):
 		return override.ErrFull
@@ -166,11 +167,11 @@ func (g *Group) replace(fields map[string]string) {
 	defer g.mu.Unlock()
 	list := make([]override.Override, 0, len(fields))
 	for field, text := range fields {
-		key, found := strings.CutPrefix(field, "=")
-		if !found || g.pending[key] != nil {
+		name, found := strings.CutPrefix(field, "=")
+		if !found || g.pending[name] != nil {
 			continue
 		}
-		o, err := decodeOverride(key, text)
+		o, err := decodeOverride(name, text)
 		if err != nil {
 			// A newer version may have written it.
 			g.Logger.Warn("skipped an override of another instance", "error", err)
@@ -198,8 +199,8 @@ func (g *Group) restore(fields map[string]string) {
 	g.known = ""
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, o := range g.Overrides.List() {
-		if _, held := fields["="+o.Key]; !held && g.pending[o.Key] == nil {
+	for _, o := range append(g.Overrides.List(), g.Overrides.Raises()...) {
+		if _, held := fields["="+o.Name()]; !held && g.pending[o.Name()] == nil {
 			g.wait(override.Change{Override: o})
 		}
 	}
@@ -224,9 +225,13 @@ func changesOf(version string) int64 {
 type wire struct {
 	// Limit is the limit's text form. Empty: no limit.
 	Limit string `json:"limit"`
-	// Count is what the limit counts. Empty: requests.
+	// Count is what the limit or the raise counts. Empty: requests.
 	Count   string `json:"count,omitempty"`
 	UntilMS int64  `json:"until_ms"`
+	// Raise is the number of units that are added to the limit. Zero: the limit is replaced.
+	Raise int64  `json:"raise,omitempty"`
+	ID    string `json:"id,omitempty"`
+	Note  string `json:"note,omitempty"`
 }
 
 func encodeOverride(o override.Override) string {
@@ -234,16 +239,27 @@ func encodeOverride(o override.Override) string {
 	if o.Limit != nil {
 		w.Limit, w.Count = o.Limit.String(), o.Limit.Meter
 	}
-	text, _ := json.Marshal(w) // a string and a number always marshal
+	if r := o.Raise; r != nil {
+		w.Raise, w.Count, w.ID, w.Note = r.Units, r.Meter, r.ID, r.Note
+	}
+	text, _ := json.Marshal(w) // strings and numbers always marshal
 	return string(text)
 }
 
-func decodeOverride(key, text string) (override.Override, error) {
+// decodeOverride reads the override of a name, as [override.Override.Name] returns it.
+func decodeOverride(name, text string) (override.Override, error) {
 	var w wire
 	if err := json.Unmarshal([]byte(text), &w); err != nil {
-		return override.Override{}, fmt.Errorf("override of %q: %w", key, err)
+		return override.Override{}, fmt.Errorf("override of %q: %w", name, err)
 	}
-	o := override.Override{Key: key, Until: time.UnixMilli(w.UntilMS)}
+	o := override.Override{Key: name, Until: time.UnixMilli(w.UntilMS)}
+	if w.Raise != 0 {
+		o.Raise = &override.Raise{ID: w.ID, Units: w.Raise, Meter: w.Count, Note: w.Note}
+		if o.Key = strings.TrimSuffix(name, "\x00"+w.ID); o.Name() != name || w.ID == "" || w.Raise < 0 || w.Raise > algo.MaxWindow {
+			return o, fmt.Errorf("raise of %q: %d units, ID %q", name, w.Raise, w.ID)
+		}
+		return o, nil
+	}
 	if w.Limit == "" {
 		return o, nil
 	}
