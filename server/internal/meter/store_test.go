@@ -239,24 +239,29 @@ type interrupted struct {
 }
 
 func (i *interrupted) Take(ctx context.Context, all []*weir.Act) {
-	if all[0].Kind != acts.KindSettle {
-		i.Taker.Take(ctx, all)
-		return
+	passed := make([]*weir.Act, 0, len(all))
+	for _, a := range all {
+		if a.Kind == acts.KindSettle && i.fails(a) {
+			a.Err = fmt.Errorf("settle: %w", weir.ErrAmbiguous)
+			continue
+		}
+		passed = append(passed, a)
 	}
-	i.mu.Lock()
-	text := all[0].ID
-	for _, c := range all[0].Charges {
+	if len(passed) > 0 {
+		i.Taker.Take(ctx, passed)
+	}
+}
+
+// fails notes a settlement, and reports whether the store is not reached.
+func (i *interrupted) fails(a *weir.Act) bool {
+	text := a.ID
+	for _, c := range a.Charges {
 		text += fmt.Sprint(" ", c.Cost)
 	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	i.tried = append(i.tried, text)
-	i.mu.Unlock()
-	if i.failing.Add(-1) < 0 {
-		i.Taker.Take(ctx, all)
-		return
-	}
-	for _, a := range all {
-		a.Err = fmt.Errorf("settle: %w", weir.ErrAmbiguous)
-	}
+	return i.failing.Add(-1) >= 0
 }
 
 // delivering puts the layer that delivers settlements before a store.
