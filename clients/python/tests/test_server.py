@@ -38,7 +38,7 @@ class Faulty:
 
     def _serve(self, connection):
         replies = list(self.replies)
-        while connection.recv(65536):
+        while self._received(connection):
             if replies:
                 connection.sendall(replies.pop(0) + b"\r\n")
                 continue
@@ -46,6 +46,13 @@ class Faulty:
             if self.closes:
                 connection.close()
                 return
+
+    @staticmethod
+    def _received(connection):
+        try:
+            return connection.recv(65536)
+        except OSError:
+            return b""  # the test is over
 
     def close(self):
         self.listener.close()
@@ -307,7 +314,7 @@ class Outages(Common):
         for _ in range(3):
             self.assertEqual(weir.take(key(), "9/h").source, "client_local")
             getattr(weir, "client", weir)._retry_at += 60
-        self.assertEqual(server.commands, 1)
+        self.assertLessEqual(len(server.connections), 1)
 
     def test_a_full_server_is_an_outage_and_charges_nothing(self):
         server = self.faulty(True, b"-ERR max number of clients reached")
