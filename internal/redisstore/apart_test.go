@@ -135,12 +135,20 @@ func TestApartLikeMemory(t *testing.T) {
 	for i := range amended.Decisions {
 		amended.Decisions[i] = weir.Decision{Outcome: weir.Granted, Granted: 4}
 	}
+	// A repeat may be granted the slot that was released since.
+	room := weir.Limit{Algorithm: weir.Concurrency, Count: 1, Period: time.Hour}.MustCompile()
+	inRoom := func(kind weir.Kind, id string) *weir.Act {
+		a := storetest.NewAct(weir.Charge{Key: "a", Limit: wide, Cost: 1}, weir.Charge{Key: "room", Limit: room, Cost: 1})
+		a.Kind, a.ID, a.Scope = kind, id, algo.Scope{Owner: "caller"}
+		return a
+	}
 	left := storetest.NewAct(weir.Charge{Key: "new", Limit: wide}, weir.Charge{Key: "a", Limit: wide}, weir.Charge{Key: "b", Limit: wide})
 	for name, acts := range map[string][]*weir.Act{
-		"an empty queue is charged twice": {twice, storetest.NewAct(upTo("queue", queue))},
-		"a queue is charged twice":        {storetest.NewAct(weir.Charge{Key: "queue", Limit: queue, Cost: 3}), twice, storetest.NewAct(upTo("queue", queue))},
-		"a guarantee without its budget":  {mixed, &release, storetest.NewAct(guarantee)},
-		"a release lists a new limit":     {taken, owned(acts.KindRelease, "new", "a"), left},
+		"an empty queue is charged twice":           {twice, storetest.NewAct(upTo("queue", queue))},
+		"a queue is charged twice":                  {storetest.NewAct(weir.Charge{Key: "queue", Limit: queue, Cost: 3}), twice, storetest.NewAct(upTo("queue", queue))},
+		"a guarantee without its budget":            {mixed, &release, storetest.NewAct(guarantee)},
+		"a release lists a new limit":               {taken, owned(acts.KindRelease, "new", "a"), left},
+		"a place is given back and asked for again": {inRoom(acts.KindTake, "one"), inRoom(acts.KindTake, "two"), inRoom(acts.KindRelease, "one"), inRoom(acts.KindTake, "two")},
 		// The refused take is as unknown in the slot where it was undone as in the other.
 		"an ID is amended after a refusal": {withdrawn, refused, amended, left},
 		"a settlement lists a new limit":   {taken, owned(acts.KindSettle, "new", "b"), left},
