@@ -51,8 +51,8 @@ func TestRaise(t *testing.T) {
 		t.Error("4 of 3 are granted")
 	}
 	first := d.raised("plain=1", `,"by":"2","for":"30m"`)
-	if !take() || !take() || take() {
-		t.Error("want 5 of 3 and 2 more")
+	if got := [3]bool{take(), take(), take()}; got != [3]bool{true, true, false} {
+		t.Errorf("%v, want 5 of 3 and 2 more", got)
 	}
 	d.raised("plain=1", `,"by":"1","for":"8784h"`)
 	if l := d.get("plain=1", 1).Limits[0]; !l.State.Passes || l.State.Used != 5 || l.State.Remaining != 1 || len(l.Raises) != 2 || l.Limit != "3/h fixed_window" || l.State.Limit != "6/h fixed_window" {
