@@ -173,17 +173,14 @@ func (h *holder) hold(ctx context.Context, r *request, key string, most time.Dur
 			}
 			return nil, lineFull()
 		}
-		err = h.take(ctx, plan)
-		own := h.granted(plan, e)
+		own, refused, open, err := h.decide(ctx, plan, e, waits)
 		own.ctx, own.key, own.model = context.WithoutCancel(ctx), key, r.model
 		if err != nil {
 			own.release()
 			return nil, h.unplanned(err)
 		}
-		refused, open := h.refusing(ctx, plan)
 		if refused == nil {
 			describe(plan)
-			own.open, own.keys = h.open.add(own.acts), keysOf(plan.Acts)
 			own.renewSlots()
 			h.line.wake(own.keys...)
 			turn = ""
@@ -213,6 +210,25 @@ func (h *holder) hold(ctx context.Context, r *request, key string, most time.Dur
 		return nil, refusedBy(refused, d, open)
 	}
 	return nil, undecided()
+}
+
+// decide has a plan decided and notes what it holds, or says what refused it, see refusing.
+func (h *holder) decide(ctx context.Context, plan *rules.Plan, e *estimate, waits bool) (own *held, refused *rules.Applied, open int, err error) {
+	asked := h.open.ask(keysOf(plan.Acts))
+	defer asked.leave()
+	if err = h.take(ctx, plan); err == nil {
+		refused, open = h.refusing(ctx, plan, asked)
+	}
+	if own = h.granted(plan, e); err == nil && refused == nil {
+		own.open, own.keys = h.open.add(own.acts), asked.keys
+	}
+	asked.known()
+	if waits && refused != nil && open == 0 {
+		// A hold may have been granted whose answer was still on its way.
+		asked.awaitAnswers(ctx)
+		refused, open = h.refusing(ctx, plan, asked)
+	}
+	return own, refused, open, err
 }
 
 // after returns when a refused request may be tried again by itself; 0 if it need not wait for it.
@@ -283,7 +299,7 @@ func (h *holder) unplanned(err error) error {
 // refusing returns the limit that refused a request, the strictest of several; nil if none
 // did. If only open holds keep the request out of all that refused it, it also returns how many
 // requests they are of, and the request may be tried again soon.
-func (h *holder) refusing(ctx context.Context, plan *rules.Plan) (refused *rules.Applied, open int) {
+func (h *holder) refusing(ctx context.Context, plan *rules.Plan, asked *asking) (refused *rules.Applied, open int) {
 	if refused = plan.Decisive(refuses); refused == nil {
 		return nil, 0
 	}
@@ -292,7 +308,7 @@ func (h *holder) refusing(ctx context.Context, plan *rules.Plan) (refused *rules
 		if !refuses(a) {
 			return false
 		}
-		byHolds[a] = h.heldOut(ctx, a)
+		byHolds[a] = h.heldOut(ctx, a, asked)
 		return byHolds[a] == 0
 	})
 	if spent != nil {

@@ -2,7 +2,9 @@ package meter
 
 import (
 	"context"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,6 +28,75 @@ type openHolds struct {
 type openHold struct {
 	requests int
 	units    int64
+	// asking are the requests that are being decided, and ended the units whose holds ended while
+	// there were some.
+	asking map[*asking]bool
+	ended  int64
+}
+
+// An asking is a request that is being decided, of which nobody knows yet what it holds.
+type asking struct {
+	of    *openHolds
+	keys  []string
+	ended []int64       // the units of each key whose holds had ended before
+	done  chan struct{} // closed once it is known what it holds
+}
+
+// ask notes that a request for keys is being decided, until it leaves.
+func (o *openHolds) ask(keys []string) *asking {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	a := &asking{of: o, keys: keys, ended: make([]int64, len(keys)), done: make(chan struct{})}
+	for i, key := range keys {
+		h := o.byKey[key]
+		if a.ended[i] = h.ended; h.asking == nil {
+			h.asking = map[*asking]bool{}
+		}
+		h.asking[a] = true
+		o.set(key, h)
+	}
+	return a
+}
+
+// known notes that it is known what the request holds.
+func (a *asking) known() { close(a.done) }
+
+// leave ends the asking.
+func (a *asking) leave() {
+	a.of.mu.Lock()
+	defer a.of.mu.Unlock()
+	for _, key := range a.keys {
+		h := a.of.byKey[key]
+		delete(h.asking, a)
+		a.of.set(key, h)
+	}
+}
+
+// held returns what is held of a key, with what was while the request was being decided.
+func (a *asking) held(key string) openHold {
+	a.of.mu.Lock()
+	defer a.of.mu.Unlock()
+	h := a.of.byKey[key]
+	if ended := h.ended - a.ended[slices.Index(a.keys, key)]; ended > 0 {
+		h.requests, h.units = max(1, h.requests), h.units+ended
+	}
+	return h
+}
+
+// awaitAnswers waits until it is known what the others hold that are being decided.
+func (a *asking) awaitAnswers(ctx context.Context) {
+	var all []*asking
+	a.of.mu.Lock()
+	for _, key := range a.keys {
+		all = slices.AppendSeq(all, maps.Keys(a.of.byKey[key].asking))
+	}
+	a.of.mu.Unlock()
+	for _, other := range all {
+		select {
+		case <-other.done:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // openCharge is what one request holds of one key.
@@ -54,24 +125,36 @@ func (o *openHolds) remove(all []openCharge) { o.change(all, -1) }
 func (o *openHolds) change(all []openCharge, sign int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.byKey == nil {
-		o.byKey = map[string]openHold{}
-	}
 	for _, c := range all {
 		h := o.byKey[c.key]
 		h.requests, h.units = h.requests+int(sign), h.units+sign*c.units
-		if o.byKey[c.key] = h; h.requests == 0 {
-			delete(o.byKey, c.key)
+		if sign < 0 {
+			h.ended += c.units
 		}
+		o.set(c.key, h)
 	}
+}
+
+// set keeps what is known of a key, for as long as anybody needs it.
+func (o *openHolds) set(key string, h openHold) {
+	if h.requests == 0 && len(h.asking) == 0 {
+		delete(o.byKey, key)
+		return
+	}
+	if o.byKey == nil {
+		o.byKey = map[string]openHold{}
+	}
+	o.byKey[key] = h
 }
 
 // held returns the keys of which something is held.
 func (o *openHolds) held() (keys []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for key := range o.byKey {
-		keys = append(keys, key)
+	for key, h := range o.byKey {
+		if h.requests > 0 {
+			keys = append(keys, key)
+		}
 	}
 	return keys
 }
@@ -85,12 +168,12 @@ func (o *openHolds) of(key string) openHold {
 
 // heldOut returns how many open requests of this instance keep a refused request out of a limit;
 // 0 if the request would not fit without them either.
-func (h *holder) heldOut(ctx context.Context, a *rules.Applied) int {
+func (h *holder) heldOut(ctx context.Context, a *rules.Applied, asked *asking) int {
 	charge, d := &a.Act.Charges[a.Charge], a.Decision()
 	if d.RetryAfter == weir.Never || d.Source == acts.SourceFailClosed || algo.TraitsOf(a.Limit.Algorithm).HoldsSlots {
 		return 0
 	}
-	open := h.open.of(charge.Key)
+	open := asked.held(charge.Key)
 	if open.requests == 0 {
 		return 0
 	}
