@@ -87,6 +87,8 @@ var Register = []Claim{
 	{Page: "docs/migrating-envoyproxy.md", Because: "TestVariablesSetFlags has the variables, TestCompared the flag"},
 	{Page: "docs/models.md", Has: "--upstream", Because: "needs a provider; the tests of server/internal/meter forward to theirs"},
 	{Page: "docs/models.md", Test: "server/internal/e2e.TestModelsDocs"},
+	{Page: "docs/your-limits.md", Test: "server/internal/e2e.TestYourLimitsDocs"},
+	{Page: "docs/raising-limits.md", Test: "server/internal/e2e.TestRaisingLimitsDocs"},
 	{Page: "docs/envoy-gateway.md", Has: "apiVersion:", Because: "needs a cluster; TestEnvoyGateway and TestAIGateway send what the gateways send"},
 	{Page: "docs/envoy-gateway.md", Test: "server/internal/cli.TestRulesDocs"},
 	{Page: "docs/rlqs.md", File: "rlqs.yaml", Test: "server/internal/cli.TestRulesDocs"},

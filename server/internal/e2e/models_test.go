@@ -44,3 +44,38 @@ func TestModelsDocs(t *testing.T) {
 		return b.Text
 	})
 }
+
+// ofPeople are the parts of the pages for people and their leads that differ from run to run.
+var ofPeople = regexp.MustCompile(`"(?:used|held)":"?[0-9.]+|"remaining":"?[0-9.]+"?(?:,"resets_at":"[^"]*")?|raise [A-Z2-7]{8}|-?[0-9]+ left|in [0-9]+ s|until [0-9T:-]+Z`)
+
+// people runs the commands of a page against a proxy with the rules and callers of docs/models.md.
+func people(t *testing.T, page string) {
+	t.Helper()
+	testserver.Require(t, "curl")
+	dir := t.TempDir()
+	for _, b := range pages.Blocks(t, "docs/models.md") {
+		if b.File == "" {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(dir, b.File), []byte(b.Text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rules := filepath.Join(dir, "models.yaml")
+	_, addrs := models(t, "--mock", "--config", rules, "--callers", filepath.Join(dir, "callers.yaml"))
+	s := newShell(t, "127.0.0.1:8090", addrs["models"], "models.yaml", rules, "ops-token", filepath.Join(dir, "ops-token"))
+	s.run("export WEIR_ADMIN=http://" + addrs["admin"])
+	pages.Hold(t, page, ofPeople, func(b pages.Block) string { return s.console(b.Text) })
+}
+
+// TestYourLimitsDocs makes the calls of docs/your-limits.md.
+func TestYourLimitsDocs(t *testing.T) {
+	t.Parallel()
+	people(t, "docs/your-limits.md")
+}
+
+// TestRaisingLimitsDocs runs the commands of docs/raising-limits.md.
+func TestRaisingLimitsDocs(t *testing.T) {
+	t.Parallel()
+	people(t, "docs/raising-limits.md")
+}

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/weirlimit/weir/internal/layer/override"
+	"github.com/weirlimit/weir/internal/memstore"
 )
 
 const meRules = `
@@ -107,4 +110,23 @@ func TestMeIsAskedSeldom(t *testing.T) {
 			t.Errorf("%d are remembered", len(a.until))
 		}
 	})
+}
+
+// TestMeUnderRaise wants the limit in force shown to a caller with a raise, and what is left of it.
+func TestMeUnderRaise(t *testing.T) {
+	t.Parallel()
+	own := override.Wrap(memstore.New(memstore.Options{}), override.Options{})
+	b := newBench(t, meRules, reporting(1, 250), withCallers(t, people(map[string]string{"ann": "user: ann"})), func(o *Options) { o.Taker = own })
+	if a := b.as("ann", `{"model":"m","max_tokens":300,"messages":[]}`); a.StatusCode != http.StatusOK {
+		t.Fatalf("%d %s", a.StatusCode, a.text)
+	}
+	raise := override.Raise{ID: "I", Units: 50_000_000}
+	if err := own.Set(override.Override{Key: "llm/user=ann;user;user", Until: time.Now().Add(time.Hour), Raise: &raise}); err != nil {
+		t.Fatal(err)
+	}
+	r := b.request(http.MethodGet, "/v1/me", "")
+	r.Header.Set("Authorization", "Bearer "+tokenOf("ann"))
+	if a := b.send(r); !strings.Contains(a.text, `"limit":"250","period":"month","used":"0.25","held":"0","remaining":"249.75"`) {
+		t.Error(a.text)
+	}
 }
