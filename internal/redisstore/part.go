@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // undoable is how long a part of an act without an id can be undone: much longer than any
@@ -17,7 +18,7 @@ import (
 const undoable = time.Minute
 
 // A job is an act whose keys lie in one hash slot or in several. The slots are asked for
-// their parts in the order of the charges. If one refuses, the later ones only report
+// their parts in the order of the charges, those with leases first to renew them. If one refuses, the later ones only report
 // their decisions without a charge, and the takes of the earlier ones are amended. A
 // KindAmend asks all slots at once.
 type job struct {
@@ -64,6 +65,10 @@ func (s *Store) newJob(a *weir.Act) *job {
 		j.parts[0].Act = a
 		return j
 	}
+	if a.Kind == acts.KindRenew {
+		// If the lease of a slot has ended, nothing else is renewed.
+		slices.SortStableFunc(j.parts, func(p, q *part) int { return q.leases(a) - p.leases(a) })
+	}
 	id := a.ID
 	if id == "" && a.Kind == acts.KindTake {
 		id = rand.Text()
@@ -107,6 +112,16 @@ func (j *job) assign(slot uint32, charge int) {
 		}
 	}
 	j.parts = append(j.parts, &part{slot: slot, from: []int{charge}})
+}
+
+// leases is how many charges of the part hold slots, which are leased.
+func (p *part) leases(a *weir.Act) (n int) {
+	for _, i := range p.from {
+		if algo.TraitsOf(a.Charges[i].Limit.Algorithm).HoldsSlots {
+			n++
+		}
+	}
+	return n
 }
 
 // cut returns an act with the part's charges.
