@@ -16,7 +16,7 @@ import (
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
-var twinSeed = flag.Uint64("twin.seed", 0, "a history of TestTwins; 0: twelve fixed ones and a new one")
+var twinSeed = flag.Uint64("twin.seed", 0, "a history of TestTwins and TestTwinsOnCluster; 0: fixed ones and, of TestTwins, a new one")
 
 // TestTwins demands that Go and Lua give equal answers to random histories: each
 // algorithm by itself, all together, and with charges that are waived.
