@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirlimit/weir/internal/layer/override"
 	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/server/internal/admin"
@@ -56,7 +57,10 @@ func (a *App) newAdmin(api http.Handler) (*listener, error) {
 	}
 	pages := dashboard.New(dashboard.Options{
 		Leases: leases,
-		Rules:  options.Rules, Loaded: options.Loaded, Traffic: t.traffic, Overrides: options.Overrides.List, ThrottleKey: resp.Key, Unmatched: &t.unmatchedSeen,
+		Overrides: func() []override.Override {
+			return append(options.Overrides.List(), options.Overrides.Raises()...)
+		},
+		Rules: options.Rules, Loaded: options.Loaded, Traffic: t.traffic, ThrottleKey: resp.Key, Unmatched: &t.unmatchedSeen,
 		Checks: a.health.checks, Store: a.describe, Callers: by, Secure: o.Admin.TLS != (TLS{}), Logger: o.Logger,
 	})
 	maps.Copy(options.Mounts, pages.Mounts())

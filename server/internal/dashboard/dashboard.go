@@ -32,7 +32,7 @@ type Options struct {
 	Loaded func() admin.Loaded
 	// Traffic has the results of requests.
 	Traffic *traffic.Recorder
-	// Overrides returns the overrides of single keys.
+	// Overrides returns the overrides and the raises of single keys.
 	Overrides func() []override.Override
 	// Unmatched has the requests that no rule applied to. Nil: none.
 	Unmatched *Unmatched

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirlimit/weir/internal/layer/override"
 	"github.com/weirlimit/weir/server/internal/admin"
+	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/httpapi"
 	"github.com/weirlimit/weir/server/internal/jsonbody"
 	"github.com/weirlimit/weir/server/internal/rules"
@@ -98,7 +99,7 @@ type topState struct {
 
 type overrideState struct {
 	key
-	Limit string `json:"limit"` // what holds instead: "blocked", "no limit" or a limit
+	Limit string `json:"limit"` // what holds instead: "blocked", "no limit", a limit or a raise
 	Until int64  `json:"until"` // in Unix milliseconds
 }
 
@@ -170,6 +171,8 @@ func (d *Dashboard) overrides(in []override.Override) (all []overrideState, left
 	for _, o := range in[:min(len(in), maxOverrides)] {
 		limit := "no limit"
 		switch {
+		case o.Raise != nil:
+			limit = config.AmountText(o.Raise.Meter, o.Raise.Units) + " more (raise " + o.Raise.ID + ")"
 		case o.Limit != nil && o.Limit.Count == 0:
 			limit = "blocked"
 		case o.Limit != nil:
