@@ -74,8 +74,12 @@ func (s *Store) newJob(a *weir.Act) *job {
 		id = rand.Text()
 	}
 	j.identity = s.keys.identify(a, id)
-	if a.ID == "" {
+	switch {
+	case a.ID == "":
 		j.life, j.refusedLife = undoable, 0
+	case a.Kind == acts.KindTake && !a.NewID && !a.ForgetRefused:
+		// A part that comes once it was undone charges nothing, not even a slot.
+		j.refusedLife = acts.RefusedIDLife
 	}
 	for n, p := range j.parts {
 		p.whole = j
