@@ -118,8 +118,9 @@ func (c *Lanes) finish(b *batch, panicked any) {
 	if cause := c.report(b.acts); panicked == nil {
 		panicked = cause
 	}
+	interrupted := b.interruptedBy()
 	c.received(b)
-	late, onReturn := b.complete(panicked)
+	late, onReturn := b.complete(interrupted, panicked)
 	if late || len(onReturn) > 0 {
 		c.late.Add(1)
 	}

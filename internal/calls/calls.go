@@ -153,8 +153,17 @@ func (c *Lanes) probe(ctx context.Context, node string) (err error) {
 //
 // Acts of different lanes are sent in different calls, at different instants, unless
 // they have a key in common.
-func (c *Lanes) Take(ctx context.Context, acts []*weir.Act) {
-	sole, others := c.board(ctx, c.Unreachable(acts))
+func (c *Lanes) Take(ctx context.Context, acts []*weir.Act) { c.TakeSince(ctx, c.Begun(), acts) }
+
+// Begun returns how many outages have begun.
+func (c *Lanes) Begun() int64 { return c.watch.Outages() }
+
+// TakeSince is Take for a caller that has made sure, after so many outages had begun, that the store
+// may decide the acts. If an outage of one of their nodes has begun since, a take that the store
+// granted has a [acts.Pending], although its reply has come: others may have been answered without
+// the node meanwhile, from a share that does not count the take.
+func (c *Lanes) TakeSince(ctx context.Context, outages int64, acts []*weir.Act) {
+	sole, others := c.board(ctx, outages, c.Unreachable(acts))
 	if sole != nil {
 		defer sole.await() // also if the store ends this goroutine
 		if sole.batch.direct {
@@ -178,7 +187,7 @@ func (c *Lanes) Post(acts []*weir.Act) {
 		var same []*weir.Act
 		l := c.lane(acts[0])
 		same, acts = c.apart(l, acts)
-		t := c.ticket(context.Background(), l, same)
+		t := c.ticket(context.Background(), c.Begun(), l, same)
 		t.posted = true
 		if !t.board() {
 			continue
@@ -201,7 +210,7 @@ func (c *Lanes) Reaches(name string) bool { return !c.watch.Any() || c.node(name
 
 // board puts acts into the next batches of their lanes. It returns the tickets of those that
 // have to be waited for: one, if all are in one batch.
-func (c *Lanes) board(ctx context.Context, acts []*weir.Act) (sole *ticket, others []*ticket) {
+func (c *Lanes) board(ctx context.Context, outages int64, acts []*weir.Act) (sole *ticket, others []*ticket) {
 	if err := ctx.Err(); err != nil {
 		fail(acts, weir.ErrNotApplied, err)
 		return nil, nil
@@ -212,10 +221,10 @@ func (c *Lanes) board(ctx context.Context, acts []*weir.Act) (sole *ticket, othe
 	l := c.lane(acts[0])
 	if len(acts) > 1 && !c.sameLane(l, acts) {
 		if l = c.shared(acts); l == nil {
-			return nil, c.split(ctx, acts)
+			return nil, c.split(ctx, outages, acts)
 		}
 	}
-	t := c.ticket(ctx, l, acts)
+	t := c.ticket(ctx, outages, l, acts)
 	if t.sole = true; !t.board() {
 		return nil, nil
 	}

@@ -21,6 +21,9 @@ type batch struct {
 	// ends are the channels that end the wait of the first caller, once there is one (led).
 	ends ends
 	led  bool
+	// since is how many outages had begun when the first of the callers made sure that the store
+	// may decide.
+	since int64
 	// callers counts the callers that wait for this batch and for nothing else, until
 	// they have run again or left.
 	callers sync.WaitGroup
@@ -46,15 +49,17 @@ type answer struct {
 	// woken is what later callers wait for that have the channels of the first one: it is closed
 	// when either fires, or when the callers are answered. 256 callers that wait for the
 	// channels themselves contend for them, which takes 0.1 µs of 1.1 µs for each decision.
-	woken     chan struct{} // nil until somebody waits for it
-	awake     bool          // woken is closed
-	forget    []func() bool // no longer wakes at the ends
-	outage    *outage.Error
-	unsent    bool // the outage dismissed it
-	returned  bool
-	panicked  any         // what the store panicked with
-	abandoned []*weir.Act // those whose callers have left
-	onReturn  []func()
+	woken  chan struct{} // nil until somebody waits for it
+	awake  bool          // woken is closed
+	forget []func() bool // no longer wakes at the ends
+	outage *outage.Error
+	unsent bool // the outage dismissed it
+	// interrupted is an outage that began before the reply came, see TakeSince; nil: none did.
+	interrupted *outage.Error
+	returned    bool
+	panicked    any         // what the store panicked with
+	abandoned   []*weir.Act // those whose callers have left
+	onReturn    []func()
 }
 
 // values is the context whose values the call has.
@@ -155,10 +160,10 @@ func (b *answer) wasDismissed() bool {
 
 // complete answers the callers with the reply. It reports whether an outage had answered
 // them before, and returns the functions to call now.
-func (b *answer) complete(panicked any) (late bool, onReturn []func()) {
+func (b *answer) complete(interrupted *outage.Error, panicked any) (late bool, onReturn []func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.returned, b.panicked = true, panicked
+	b.returned, b.interrupted, b.panicked = true, interrupted, panicked
 	if late = b.outage != nil; !late {
 		b.answerLocked()
 	}
@@ -225,7 +230,7 @@ func (l *lane) join(t *ticket) (start bool, err error) {
 	defer l.mu.Unlock()
 	acts := t.own
 	if l.direct && t.sole && !l.busy {
-		t.batch = &batch{lane: l, acts: acts, direct: true}
+		t.batch = &batch{lane: l, acts: acts, direct: true, since: t.since}
 		t.batch.callers.Add(1)
 		l.busy, l.current = true, t.batch
 		l.stats.count(len(acts))
@@ -237,9 +242,9 @@ func (l *lane) join(t *ticket) (start bool, err error) {
 	}
 	b := l.last(len(acts))
 	if b.acts = append(b.acts, acts...); len(b.acts) == len(acts) {
-		b.ctx = t.ctx
+		b.ctx, b.since = t.ctx, t.since
 	} else {
-		b.ctx = nil
+		b.ctx, b.since = nil, min(b.since, t.since)
 	}
 	if !t.posted {
 		t.woken = b.follow(t)

@@ -121,6 +121,17 @@ func (b *batch) nodesOutage() *outage.Error {
 	return nil
 }
 
+// interruptedBy returns an outage of a node of a batch that has begun since its callers made sure that
+// the store may decide; nil if there is none.
+func (b *batch) interruptedBy() *outage.Error {
+	for _, p := range b.parts {
+		if out := p.node.OutageAfter(b.since); out != nil {
+			return out
+		}
+	}
+	return nil
+}
+
 // received notes that a batch is no longer in flight, and updates the state of its nodes.
 func (c *Lanes) received(b *batch) {
 	n := b.lane.node

@@ -175,6 +175,41 @@ func TestOutage(t *testing.T) {
 	}
 }
 
+// TestCallsSinceBeforeAnOutage: an outage that begins once a caller has made sure that the store may
+// decide cuts the call off, even if it is over when the call is sent, and calls of the same node only.
+func TestCallsSinceBeforeAnOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, c := hang(t, Options{Responsive: func() bool { return true }})
+		before, goOn := c.Begun(), store.stop(t, "a")
+		<-ask(c, act("a:first", 1)) // by the outage
+		for goOn(); !c.Reaches("a"); {
+			time.Sleep(outage.Tick)
+		}
+		for _, tc := range []struct {
+			key    string
+			since  int64
+			cutOff bool
+		}{{"a:key", before, true}, {"a:key", c.Begun(), false}, {"b:key", before, false}} {
+			a := act(tc.key, 1)
+			c.TakeSince(t.Context(), tc.since, []*weir.Act{a})
+			var out *outage.Error
+			var late acts.Pending
+			if (errors.As(a.Err, &out) && errors.As(a.Err, &late)) != tc.cutOff || a.Allowed() == tc.cutOff {
+				t.Errorf("%s since %d: %v, %v", tc.key, tc.since, a.Decisions, a.Err)
+			}
+			if late == nil {
+				continue
+			}
+			granted := false
+			late.Then(func(reply *weir.Act) { granted = reply.Allowed() })
+			if !granted {
+				t.Error("the reply is lost")
+			}
+		}
+	})
+}
+
 // TestTimesOfAnOutage: silence of less than 200 ms is no outage. Callers of a node that stays silent
 // are answered then, later ones at once, and a node that goes on is called again within 300 ms.
 func TestTimesOfAnOutage(t *testing.T) {

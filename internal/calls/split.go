@@ -66,12 +66,12 @@ func meet(a, b *weir.Act) bool {
 }
 
 // split boards acts of several lanes. Each lane sends its acts as soon as it can.
-func (c *Lanes) split(ctx context.Context, acts []*weir.Act) (tickets []*ticket) {
+func (c *Lanes) split(ctx context.Context, outages int64, acts []*weir.Act) (tickets []*ticket) {
 	for len(acts) > 0 {
 		var same []*weir.Act
 		l := c.lane(acts[0])
 		same, acts = c.apart(l, acts)
-		if t := c.ticket(ctx, l, same); t.board() {
+		if t := c.ticket(ctx, outages, l, same); t.board() {
 			tickets = append(tickets, t)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/deadline"
 )
 
@@ -19,7 +20,8 @@ type ticket struct {
 	ctx    context.Context
 	shared context.Context // what ends ctx, see [deadline.Apart]
 	caller context.Context
-	ends   ends // the same
+	ends   ends  // the same
+	since  int64 // how many outages had begun when the caller made sure that the store may decide
 	lane   *lane
 	batch  *batch
 	acts   []*weir.Act
@@ -37,9 +39,9 @@ type ticket struct {
 // Both may be nil.
 type ends struct{ shared, caller <-chan struct{} }
 
-func (c *Lanes) ticket(ctx context.Context, l *lane, acts []*weir.Act) *ticket {
+func (c *Lanes) ticket(ctx context.Context, outages int64, l *lane, acts []*weir.Act) *ticket {
 	t := tickets.Get().(*ticket)
-	t.calls, t.ctx, t.lane, t.acts = c, ctx, l, acts
+	t.calls, t.ctx, t.since, t.lane, t.acts = c, ctx, outages, l, acts
 	if t.shared, t.caller = deadline.Apart(ctx); t.shared != nil {
 		t.ends.shared = t.shared.Done()
 	}
@@ -155,7 +157,24 @@ func (t *ticket) collect() {
 	if t.batch.panicked != nil {
 		panic(t.batch.panicked)
 	}
-	t.free()
+	if !t.cutOff() {
+		t.free()
+	}
+}
+
+// cutOff answers the takes that were granted during an outage without their reply, see
+// [Lanes.TakeSince], and reports whether there are any.
+func (t *ticket) cutOff() (any bool) {
+	out := t.batch.interrupted
+	if out == nil {
+		return false
+	}
+	for i, a := range t.acts {
+		if a.Err == nil && a.Kind == acts.KindTake && slices.ContainsFunc(a.Decisions, func(d weir.Decision) bool { return d.Granted > 0 }) {
+			a.Err, any = &pending{kind: a.Kind, cause: out, batch: t.batch, act: t.own[i]}, true
+		}
+	}
+	return any
 }
 
 // leave answers the caller without the reply, unless the reply has just arrived. The

@@ -27,6 +27,7 @@ type Node struct {
 	// unanswered is set while the last call that ended has ended without a reply.
 	unanswered atomic.Bool
 	outage     atomic.Pointer[Error] // nil while the node is reachable
+	latest     atomic.Pointer[Error] // the last one that has begun
 
 	// failures counts the failures since the last decision.
 	failures atomic.Int32
@@ -139,6 +140,15 @@ func (n *Node) Answered() int64 { return n.answered.Load() }
 
 // Outage returns since when and why the node is unreachable; nil if it is reachable.
 func (n *Node) Outage() *Error { return n.outage.Load() }
+
+// OutageAfter returns the node's last outage, also if it is over, if it began after so many outages
+// of all nodes as [Watch.Outages] returned; else nil.
+func (n *Node) OutageAfter(outages int64) *Error {
+	if e := n.latest.Load(); e != nil && e.number > outages {
+		return e
+	}
+	return nil
+}
 
 // gotReply reports whether a reply has come since the last tick.
 func (n *Node) gotReply() bool {
@@ -260,11 +270,14 @@ func (n *Node) begin(cause error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	out := &Error{Node: n.Name, Since: time.Now(), Cause: cause}
-	if w.stopped || !n.outage.CompareAndSwap(nil, out) {
+	if w.stopped || n.outage.Load() != nil {
 		return
 	}
+	// Whoever is answered because of an outage finds it counted, see OutageAfter.
+	out.number = w.outages.Add(1)
+	n.latest.Store(out)
+	n.outage.Store(out)
 	w.unreachable.Add(1)
-	w.outages.Add(1)
 	w.work.Go(func() {
 		// The caller who found out must not wait for the logger.
 		if earlier, due := n.logDue(); due {

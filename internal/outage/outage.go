@@ -52,6 +52,7 @@ type Error struct {
 	// Cause is the last error before the outage, or wraps [ErrSilent].
 	Cause error
 
+	number int64       // of the outages of all nodes, from 1
 	logged atomic.Bool // it has begun in the log, so it ends there
 }
 
@@ -183,7 +184,7 @@ func (w *Watch) Verdict() time.Duration {
 	return time.Duration(w.limit+probePatience+1) * Tick
 }
 
-// Outages returns the number of outages since the start.
+// Outages returns the number of outages that have begun since the start.
 func (w *Watch) Outages() int64 { return w.outages.Load() }
 
 // wake starts the watching goroutine unless it runs.

@@ -142,7 +142,7 @@ func amongLocalDecisions(t *testing.T, o remote.Options, silence time.Duration, 
 				}
 				crowd.Wait()
 				bound := int64(12)
-				if predicts || ids {
+				if predicts && !ids {
 					bound += (callers - 1) * most
 				}
 				if n := granted.Load(); n > bound {

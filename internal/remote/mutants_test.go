@@ -26,7 +26,7 @@ var mutants = []mutant{
 	{"units are not recorded", "policy.go", "	if !l.debit(c, units, now, now+fresh.Microseconds()) {", "	if false && !l.debit(c, units, now, now+fresh.Microseconds()) {", "TestScripts/all/fixed_window/1"},
 	{"a record that was not applied is forgotten", "units.go", "			d.units, d.older, d.since = d.units+was.units, d.older+was.older, min(d.since, was.since)\n", "", "TestScripts/all/fixed_window/1"},
 	{"a lost record is sent again", "units.go", "		case notApplied(err):\n			if d.units", "		case err != nil:\n			if d.units", "TestRecordsAreSentOnce"},
-	{"acts do not pay first", "pay.go", "		r.calls.Take(ctx, r.payFirst(ctx, all))\n", "		r.calls.Take(ctx, all)\n", "TestStoreIsToldFirst"},
+	{"acts do not pay first", "pay.go", "outages, rest := r.payFirst(ctx, all)\n", "outages, rest := r.calls.Begun(), all\n", "TestStoreIsToldFirst"},
 	{"acts do not wait for payments in flight", "pay.go", "		case c.busy == nil:\n", "		case c.busy == nil || r != nil:\n", "TestActsWaitForWhatIsInFlight"},
 	{"a grant is not amended", "entry.go", "		l.deliver(e, &amend)\n", "", "TestScripts/ids/fixed_window/1"},
 	{"what is done to a grant here stays here", "policy.go", "		e.until = max(e.until, until)\n		l.deliver(e, at.part(a, l))\n", "		e.until = max(e.until, until)\n", "TestIDsInAnOutage"},

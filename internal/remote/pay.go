@@ -39,10 +39,11 @@ func (r *Remote) ask(ctx context.Context, all []*weir.Act) {
 			r.abandon(all)
 		}
 	}()
+	outages := r.calls.Begun()
 	switch sent := r.calls.Unreachable(all); {
 	case len(sent) == 0:
 	case r.ledgers.outstanding.Load() == 0:
-		r.calls.Take(ctx, sent)
+		r.calls.TakeSince(ctx, outages, sent)
 	default:
 		r.payAndAsk(ctx, sent)
 	}
@@ -62,7 +63,8 @@ func (r *Remote) abandon(all []*weir.Act) {
 func (r *Remote) payAndAsk(ctx context.Context, all []*weir.Act) {
 	groups := r.groups(all)
 	if len(groups) == 1 {
-		r.calls.Take(ctx, r.payFirst(ctx, all))
+		outages, rest := r.payFirst(ctx, all)
+		r.calls.TakeSince(ctx, outages, rest)
 		return
 	}
 	var work sync.WaitGroup
@@ -74,7 +76,8 @@ func (r *Remote) payAndAsk(ctx context.Context, all []*weir.Act) {
 					panics <- cause
 				}
 			}()
-			r.calls.Take(ctx, r.payFirst(ctx, group))
+			outages, rest := r.payFirst(ctx, group)
+			r.calls.TakeSince(ctx, outages, rest)
 		})
 	}
 	work.Wait()
@@ -126,11 +129,12 @@ func (r *Remote) groups(all []*weir.Act) [][]*weir.Act {
 }
 
 // payFirst pays what is owed about the keys and IDs of acts, and returns the acts that may
-// follow it. The others are not sent: their takes were granted here, or something is still owed
-// before them.
-func (r *Remote) payFirst(ctx context.Context, all []*weir.Act) (rest []*weir.Act) {
+// follow it, and how many outages had begun when that was certain. The others are not sent: their
+// takes were granted here, or something is still owed before them.
+func (r *Remote) payFirst(ctx context.Context, all []*weir.Act) (outages int64, rest []*weir.Act) {
 	for {
 		var c claims
+		outages = r.calls.Begun()
 		for _, a := range all {
 			if r.claim(&c, a) {
 				rest = append(rest, a)
@@ -141,7 +145,7 @@ func (r *Remote) payFirst(ctx context.Context, all []*weir.Act) (rest []*weir.Ac
 		case len(c.due) > 0:
 			err = r.pay(ctx, c.due)
 		case c.busy == nil:
-			return rest
+			return outages, rest
 		case c.busy.late.Load():
 			err = errLate
 		default:
@@ -152,7 +156,8 @@ func (r *Remote) payFirst(ctx context.Context, all []*weir.Act) (rest []*weir.Ac
 			}
 		}
 		if all, rest = rest, nil; err != nil {
-			return r.unblocked(all, err)
+			outages = r.calls.Begun()
+			return outages, r.unblocked(all, err)
 		}
 	}
 }
