@@ -75,7 +75,7 @@ type scope = algo.Scope
 //     limit.
 //   - amend corrects a take to the answer that its caller got while the store was late or
 //     unreachable.
-//   - withdraw withdraws one attempt of a take, because its caller was told an error. Once
+//   - withdraw withdraws one attempt of a take, because its caller got an error. Once
 //     none is left, the take's units are refunded, and it is forgotten.
 //
 // An amend is the take itself, with its ID and another Kind. Before the call its Decisions

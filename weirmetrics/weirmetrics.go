@@ -60,6 +60,7 @@ type (
 // reports turns calls into answers.
 type reports struct{ to Observer }
 
+// Observe implements [observe.Observer].
 func (r reports) Observe(c *observe.Call) {
 	for _, a := range c.Acts {
 		if a.Kind != acts.KindTake || a.Dry {

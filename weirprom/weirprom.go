@@ -155,12 +155,14 @@ type collector[S any] struct {
 	figures []figure[S]
 }
 
+// Describe implements [prometheus.Collector].
 func (c collector[S]) Describe(ch chan<- *prometheus.Desc) {
 	for _, f := range c.figures {
 		ch <- f.desc
 	}
 }
 
+// Collect implements [prometheus.Collector].
 func (c collector[S]) Collect(ch chan<- prometheus.Metric) {
 	stats := c.read()
 	for _, f := range c.figures {

@@ -7,7 +7,7 @@ import (
 )
 
 // Attempts are the calls of a take with an ID that arrived. Each has a number. An attempt whose
-// caller was told an error is withdrawn. Once none stands, the take holds nothing.
+// caller got an error is withdrawn. Once none stands, the take holds nothing.
 type attempts struct {
 	standing  []uint64
 	withdrawn []uint64 // they charge nothing if they arrive later

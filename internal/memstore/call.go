@@ -27,7 +27,7 @@ type call struct {
 	known    *record
 	replaced bool
 	matches  []int
-	granted  bool // the caller of an amended take was told that it is granted
+	granted  bool // the caller of an amended take was granted it
 }
 
 // A slot is one key of an act: the scratch copy of its state.

@@ -19,7 +19,7 @@ type move struct {
 
 // move carries out an act that is no take. Every such act moves its charges: a refund, a
 // release or a settlement from what the take was charged, a record from nothing, an amendment
-// to what the caller of the take was told. An error leaves everything as it was.
+// to what the caller of the take was granted. An error leaves everything as it was.
 func (c *call) move(a *weir.Act, now int64) error {
 	for i := range a.Charges {
 		if err := c.check(a, i, now); err != nil {
@@ -167,7 +167,7 @@ func (c *call) answer(a *weir.Act, i int, m *move, room, now int64) {
 	}
 }
 
-// note takes note of what the caller of an amended take was told.
+// note takes note of what the caller of an amended take was granted.
 func (c *call) note(a *weir.Act, now int64) {
 	c.answered, c.charged = make([]weir.Decision, len(a.Charges)), make([]algo.Grant, len(a.Charges))
 	if known := c.earlier(); known != nil {

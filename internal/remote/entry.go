@@ -269,7 +269,7 @@ func (d *delivery) send() *flight {
 	return d.busy
 }
 
-// landed notes the outcome of the debt: what was told of an unreachable node is no failure of its
+// landed notes the outcome of the debt: an error because its node is unreachable is no failure of its
 // own.
 func (d *delivery) landed(now int64, err error) {
 	close(d.busy.landed)

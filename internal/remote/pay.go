@@ -50,7 +50,7 @@ func (r *Remote) ask(ctx context.Context, all []*weir.Act) {
 	returned = true
 }
 
-// abandon has what callers will not be told withdrawn, kept or counted.
+// abandon decides acts whose callers get no answer: they are withdrawn, kept or counted.
 func (r *Remote) abandon(all []*weir.Act) {
 	for _, a := range all {
 		if undecided(a) {

@@ -13,7 +13,7 @@ import (
 	"github.com/weirlimit/weir/internal/outage"
 )
 
-// Told is held: whatever a caller is told without the store, the store is made to agree with it.
+// Whatever a caller is answered without the store, the store is made to agree with it.
 // All of this is done with the ledgers of the act locked.
 
 // A settler has the store agree with what the caller of an act was told, given what became of
@@ -192,7 +192,7 @@ func localGrant(a *weir.Act, i int) int64 {
 	return a.Decisions[i].Granted
 }
 
-// agree settles an act without an ID: what its caller was told is charged.
+// agree settles an act without an ID: what its caller was granted is charged.
 func (r *Remote) agree(at *location, told, reply *weir.Act) {
 	for i := range told.Charges {
 		if c := &told.Charges[i]; told.Kind != acts.KindTake || r.Policy(c) != Allow {
@@ -326,8 +326,8 @@ func (r *Remote) keep(at *location, a *weir.Act, reason error) settler {
 	}
 }
 
-// withdraw settles a take with an ID whose caller was told an error, or has left: the store takes
-// the attempt back. It knows whether somebody was told the answer to another one.
+// withdraw settles a take with an ID whose caller got an error, or has left: the store takes
+// the attempt back. It knows whether another attempt was answered.
 func (r *Remote) withdraw(at *location, told, reply *weir.Act) {
 	switch {
 	case notApplied(reply.Err), reply.Err != nil && !undecided(reply), reply.Err == nil && !charges(reply):

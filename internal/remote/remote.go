@@ -17,10 +17,10 @@
 //	                  the node decides; an act about a key or ID in
 //	                  the ledger first pays what is owed about it
 //
-// Three sentences hold in all phases. Told is held: every unit and slot that a caller was told of is
-// charged in the store, in a ledger, or in flight, and nothing else is. Nothing is asked about a key
-// while units are owed about it, nor about an ID while an amendment or an end is. A take that nobody
-// was told of is withdrawn. Each node has a ledger of its own, so that debts to one keep no key of
+// Three sentences hold in all phases. Every unit and slot that a caller was granted is charged in the
+// store, in a ledger, or in flight, and nothing else is. Nothing is asked about a key
+// while units are owed about it, nor about an ID while an amendment or an end is. A take whose
+// caller got an error is withdrawn. Each node has a ledger of its own, so that debts to one keep no key of
 // another waiting.
 //
 // A caller waits as long as its context lasts, at most [Options.Patience]. The call goes on

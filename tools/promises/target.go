@@ -74,8 +74,10 @@ type library struct {
 	change func(Setting) // nil: takes a new one
 }
 
+// Take implements [Target].
 func (l *library) Take(key string, cost int, id string) Answer { return l.take(key, cost, id) }
 
+// Change implements [Target].
 func (l *library) Change(s Setting) bool {
 	if l.change == nil {
 		return false
