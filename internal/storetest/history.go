@@ -510,19 +510,29 @@ func (h *history) reload(a *weir.Act) {
 	a.Decisions = make([]weir.Decision, len(a.Charges))
 }
 
+// knownOrNew returns a take with an ID: one that is new, with a probability of 1 in odds, or one
+// before.
+func (h *history) knownOrNew(odds int) *weir.Act {
+	if len(h.named) > 0 && h.rng.IntN(odds) > 0 {
+		return h.named[h.rng.IntN(len(h.named))].take
+	}
+	return h.unknown()
+}
+
+// unknown returns a take with an ID that the store does not know.
+func (h *history) unknown() *weir.Act {
+	take := h.take()
+	if take.ID == "" {
+		take.ID, take.Scope.Owner = h.newID(), "owner"
+	}
+	h.named = append(h.named, named{take: take, last: take})
+	return take
+}
+
 // amend amends a take: one that was decided, one that was already amended, or one that
 // arrives only later.
 func (h *history) amend() *weir.Act {
-	var take *weir.Act
-	if len(h.named) > 0 && h.rng.IntN(3) > 0 {
-		take = h.named[h.rng.IntN(len(h.named))].take
-	} else {
-		take = h.take()
-		if take.ID == "" {
-			take.ID, take.Scope.Owner = h.newID(), "owner"
-		}
-		h.named = append(h.named, named{take: take, last: take})
-	}
+	take := h.knownOrNew(3)
 	a := h.about(take)
 	a.Kind, a.Decisions = acts.KindAmend, slices.Clone(take.Decisions)
 	granted := h.rng.IntN(2) == 0
@@ -539,30 +549,16 @@ func (h *history) amend() *weir.Act {
 	return a
 }
 
-// withdraw withdraws an asking for a take, which may not have come yet.
+// withdraw withdraws an attempt of a take, which may not have come yet.
 func (h *history) withdraw() *weir.Act {
-	var take *weir.Act
-	if len(h.named) > 0 && h.rng.IntN(4) > 0 {
-		take = h.named[h.rng.IntN(len(h.named))].take
-	} else {
-		take = h.take()
-		if take.ID == "" {
-			take.ID, take.Scope.Owner = h.newID(), "owner"
-		}
-		h.named = append(h.named, named{take: take, last: take})
-	}
-	a := h.about(take)
+	a := h.about(h.knownOrNew(4))
 	a.Kind, a.Attempt, a.Decisions = acts.KindWithdraw, uint64(1+h.rng.IntN(3)), make([]weir.Decision, len(a.Charges))
 	return a
 }
 
 // end ends a take that is not known, and may be amended, withdrawn or decided later.
 func (h *history) end() *weir.Act {
-	take := h.take()
-	if take.ID == "" {
-		take.ID, take.Scope.Owner = h.newID(), "owner"
-	}
-	h.named = append(h.named, named{take: take, last: take})
+	h.unknown()
 	return h.closingOf(&h.named[len(h.named)-1])
 }
 

@@ -159,6 +159,13 @@ func parsed(t *testing.T, text string) *rules.Set {
 	return set
 }
 
+// leasing returns a service of the rules some.
+func leasing(t *testing.T, taker weir.Taker) *Service {
+	t.Helper()
+	set := parsed(t, some)
+	return New(Options{Rules: func() *rules.Set { return set }, Taker: taker})
+}
+
 const some = `
 domain: edge
 descriptors:
@@ -203,8 +210,7 @@ func TestAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				set := parsed(t, some)
-				s := New(Options{Rules: func() *rules.Set { return set }, Taker: memstore.New(memstore.Options{})})
+				s := leasing(t, memstore.New(memstore.Options{}))
 				e := dial(t, s)
 				e.report(0, 1, c.id...)
 				if got := e.next(0); got != c.want {
@@ -222,8 +228,8 @@ func TestAnswers(t *testing.T) {
 func TestSettlement(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		set, store := parsed(t, some), memstore.New(memstore.Options{})
-		s := New(Options{Rules: func() *rules.Set { return set }, Taker: store})
+		store := memstore.New(memstore.Options{})
+		s := leasing(t, store)
 		e := dial(t, s)
 		e.report(0, 1, "day", "1")
 		used := func(when string, units int64) {
@@ -231,7 +237,7 @@ func TestSettlement(t *testing.T) {
 			synctest.Wait()
 			stats := s.Stats()
 			n := stats.Charged - stats.Refunded + stats.Unleased
-			if got := 100 - left(t, set, store, "day", "1"); got != min(n, 100) || units >= 0 && n != units {
+			if got := 100 - left(t, s.options.Rules(), store, "day", "1"); got != min(n, 100) || units >= 0 && n != units {
 				t.Errorf("%s: %d used, want %d: %+v", when, got, units, stats)
 			}
 		}
@@ -277,8 +283,8 @@ func TestSettlement(t *testing.T) {
 func TestUnread(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		set, store := parsed(t, some), memstore.New(memstore.Options{})
-		s := New(Options{Rules: func() *rules.Set { return set }, Taker: store})
+		store := memstore.New(memstore.Options{})
+		s := leasing(t, store)
 		e := dial(t, s)
 		e.deaf.Store(true)
 		e.report(0, 1, "day", "1")
@@ -288,7 +294,7 @@ func TestUnread(t *testing.T) {
 			}
 			e.report(0, 0, "day", "1")
 		}
-		if n := left(t, set, store, "day", "1"); n != 75 {
+		if n := left(t, s.options.Rules(), store, "day", "1"); n != 75 {
 			t.Errorf("%d left", n)
 		}
 		e.deaf.Store(false)
@@ -306,8 +312,7 @@ func TestUnread(t *testing.T) {
 func TestShares(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		set := parsed(t, some)
-		s := New(Options{Rules: func() *rules.Set { return set }, Taker: memstore.New(memstore.Options{})})
+		s := leasing(t, memstore.New(memstore.Options{}))
 		a, b := dial(t, s), dial(t, s)
 		a.report(0, 1, "a", "1")
 		synctest.Wait()
@@ -339,8 +344,8 @@ func TestShares(t *testing.T) {
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		set, store := parsed(t, some), memstore.New(memstore.Options{})
-		s := New(Options{Rules: func() *rules.Set { return set }, Taker: store})
+		store := memstore.New(memstore.Options{})
+		s := leasing(t, store)
 		e := dial(t, s)
 		e.report(0, 1, "day", "1")
 		saw := map[string]bool{}
@@ -360,7 +365,7 @@ func TestIdle(t *testing.T) {
 		if n := len(s.budgets) + len(s.orphans); n != 0 {
 			t.Errorf("%d budgets remain", n)
 		}
-		if n := left(t, set, store, "day", "1"); n < 98 {
+		if n := left(t, s.options.Rules(), store, "day", "1"); n < 98 {
 			t.Errorf("%d of 100 left, though no request came", n)
 		}
 		if err := e.end(); err != nil {
@@ -432,8 +437,8 @@ func (f *failing) Take(ctx context.Context, acts []*weir.Act) {
 func TestStoreFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		set, store := parsed(t, some), &failing{Taker: memstore.New(memstore.Options{})}
-		s := New(Options{Rules: func() *rules.Set { return set }, Taker: store})
+		store := &failing{Taker: memstore.New(memstore.Options{})}
+		s := leasing(t, store)
 		e := dial(t, s)
 		store.broken.Store(true)
 		e.report(0, 1, "a", "1")
@@ -465,8 +470,7 @@ func (generous) Take(_ context.Context, all []*weir.Act) {
 func TestFailOpen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		set := parsed(t, some)
-		e := dial(t, New(Options{Rules: func() *rules.Set { return set }, Taker: generous{}}))
+		e := dial(t, leasing(t, generous{}))
 		e.report(0, 1, "a", "1")
 		if got := e.next(0); got != "DENY_ALL for 6s, 30 for 6s" {
 			t.Error(got)
@@ -480,9 +484,8 @@ func TestFailOpen(t *testing.T) {
 // TestStopsAsStreamsEnd: Stop uses no stream that ends by itself.
 func TestStopsAsStreamsEnd(t *testing.T) {
 	t.Parallel()
-	set := parsed(t, some)
 	for range 20 {
-		s := New(Options{Rules: func() *rules.Set { return set }, Taker: memstore.New(memstore.Options{})})
+		s := leasing(t, memstore.New(memstore.Options{}))
 		all := make([]*client, 300)
 		for i := range all {
 			all[i] = dial(t, s)
