@@ -13,7 +13,7 @@ import (
 func TestSetupWaitsForApt(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
-		t.Skip("SKIPPED, NOTHING WAS TESTED: needs root, who needs no sudo")
+		t.Skip("SKIPPED, NOTHING WAS TESTED: needs root: setup.sh asks others for sudo")
 	}
 	bin, home := t.TempDir(), t.TempDir()
 	for _, name := range []string{"bash", "cat", "dirname", "env", "grep", "id", "mkdir", "ln", "mktemp", "python3", "rm", "sed", "sleep", "touch", "uname"} {
