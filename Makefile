@@ -113,20 +113,20 @@ bench-clients: build ## compare the asyncio storage for limits with that of redi
 
 .PHONY: bench-parts
 bench-parts: ## measure packages by themselves; BENCHTIME=5s for steadier numbers
-	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./internal/memstore ./internal/redisstore
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./internal/engine/memengine ./internal/engine/redisengine
 
 .PHONY: chaos
 chaos: setup ## break Redis, the network, the clock and Weir itself under load; prints promise, measure and verdict for each
-	cd server/internal/chaos && $(GO) test -count=1 -timeout 60m -parallel 6 -args -full
-	cd server/internal/e2e && $(GO) test -count=1 -timeout 5m -run '^TestHostileTogether$$' -args -full
+	cd server/internal/testing/chaos && $(GO) test -count=1 -timeout 60m -parallel 6 -args -full
+	cd server/internal/testing/e2e && $(GO) test -count=1 -timeout 5m -run '^TestHostileTogether$$' -args -full
 
 .PHONY: envoy
 envoy: setup ## three real Envoys divide one limit by the quota service for a minute each, while things fail; judges the part of it that is used
-	cd server/internal/e2e && $(GO) test -count=1 -timeout 30m -v -run '^TestQuotaRuns$$' -args -envoy
+	cd server/internal/testing/e2e && $(GO) test -count=1 -timeout 30m -v -run '^TestQuotaRuns$$' -args -envoy
 
 .PHONY: soak
 soak: setup ## one fault after the other, in an order that SEED makes, for DURATION, over two servers that are watched
-	cd server/internal/chaos && $(GO) test -count=1 -timeout 0 -run '^TestSoak$$' -args -full -soak $(DURATION) -seed $(SEED)
+	cd server/internal/testing/chaos && $(GO) test -count=1 -timeout 0 -run '^TestSoak$$' -args -full -soak $(DURATION) -seed $(SEED)
 
 .PHONY: axe
 axe: setup ## check the dashboard's accessibility with axe-core, fetched from npm's registry
@@ -138,11 +138,11 @@ gateway: setup ## build Envoy Gateway and let it send its rules to Weir; minutes
 
 .PHONY: peers
 peers: ## run the suites of other rate limiters, from PyPI, npm and GitHub, against the adapters of clients/, and print what fails and why
-	cd server/internal/e2e && $(GO) test -count=1 -timeout $(TIMEOUT) -run '^TestPeers$$' -v . -args -peers
+	cd server/internal/testing/e2e && $(GO) test -count=1 -timeout $(TIMEOUT) -run '^TestPeers$$' -v . -args -peers
 
 .PHONY: histories
 histories: setup ## compare the stores with their models over random histories EFFORT times as long as in the tests
-	$(GO) test -count=1 -timeout 0 -run 'TestSharing$$|TestShares$$|TestFullStore|TestTwins$$|TestIDsHappenOnce$$|TestRuns|TestAnswersMatchTheStore$$' ./internal/memstore ./internal/redisstore ./internal/stack -args -effort $(EFFORT)
+	$(GO) test -count=1 -timeout 0 -run 'TestSharing$$|TestShares$$|TestFullStore|TestTwins$$|TestIDsHappenOnce$$|TestRuns|TestAnswersMatchTheStore$$' ./internal/engine/memengine ./internal/engine/redisengine ./internal/stack -args -effort $(EFFORT)
 
 .PHONY: scripts
 scripts: ## draw EFFORT times 440 scripts of instances, callers and faults of a store, and check who decides and what is charged

@@ -43,19 +43,19 @@ func foreign(name string) bool {
 
 // only lists the rooms that import nothing but a few packages.
 var only = map[string]patterns{
-	".":                         {"internal/algo", "std"},
-	"internal/calls":            {".", "internal/acts", "internal/deadline", "internal/outage", "std"},
-	"internal/algo":             {"cmp", "embed", "fmt", "math", "math/bits", "slices", "strings", "time"},
-	"server/internal/sim":       {".", "internal/memstore", "internal/acts", "internal/algo", "server/internal/report", "std"},
-	"server/internal/accesslog": {".", "std"},
-	"server/internal/replay":    {".", "internal/memstore", "internal/algo", "server/internal/accesslog", "server/internal/report", "server/internal/topk", "std"},
-	"server/internal/frames":    {"golang.org/x/net", "internal/logs", "std"},
-	"server/internal/plainhttp": {"std"},
-	"server/internal/report":    {"github.com/guptarohit/asciigraph", "std"},
+	".":                             {"internal/algo", "std"},
+	"internal/calls":                {".", "internal/acts", "internal/deadline", "internal/outage", "std"},
+	"internal/algo":                 {"cmp", "embed", "fmt", "math", "math/bits", "slices", "strings", "time"},
+	"server/internal/lab/sim":       {".", "internal/engine/memengine", "internal/acts", "internal/algo", "server/internal/lab/report", "std"},
+	"server/internal/lab/accesslog": {".", "std"},
+	"server/internal/lab/replay":    {".", "internal/engine/memengine", "internal/algo", "server/internal/lab/accesslog", "server/internal/lab/report", "server/internal/topk", "std"},
+	"server/internal/frames":        {"golang.org/x/net", "internal/logs", "std"},
+	"server/internal/plainhttp":     {"std"},
+	"server/internal/lab/report":    {"github.com/guptarohit/asciigraph", "std"},
 }
 
 var (
-	bare       = patterns{"internal/memstore", "internal/redisstore"}
+	bare       = patterns{"internal/engine/memengine", "internal/engine/redisengine"}
 	stores     = patterns{"memstore", "redisstore/..."}
 	layers     = patterns{"internal/layer/...", "internal/remote/...", "trace/..."}
 	order      = patterns{"internal/stack/..."}
@@ -69,6 +69,9 @@ var (
 	settings  = patterns{"server/internal/config/..."}
 	wiring    = patterns{"server/internal/app", "server/internal/cli/...", "server/cmd/..."}
 	command   = patterns{"server/internal/cli/...", "server/cmd/..."}
+	models    = patterns{"server/internal/models/..."}
+	lab       = patterns{"server/internal/lab/..."}
+	tests     = patterns{"internal/testing/...", "server/internal/testing/..."}
 )
 
 // A ban keeps rooms from depending on others, however long the way.
@@ -90,6 +93,10 @@ var bans = []ban{
 	{"settings never depend on what they set", settings, nil, slices.Concat(rulesRoom, frontends, wiring)},
 	{"rules never depend on front ends", rulesRoom, nil, slices.Concat(frontends, wiring)},
 	{"a front end never depends on the program around it", frontends, nil, wiring},
+	{"the gateway for language models is a product of its own", models, nil, frontends},
+	{"only the program around it knows the gateway for language models", patterns{"..."}, slices.Concat(models, wiring), models},
+	{"only commands try limits", patterns{"..."}, slices.Concat(lab, command), lab},
+	{"only tests use what is for tests", patterns{"..."}, tests, tests},
 	{"the server never depends on its command", patterns{"server/internal/app"}, nil, command},
 	{"only the program knows YAML and commands", patterns{"..."}, program, patterns{"go.yaml.in/yaml", "github.com/spf13/cobra", "github.com/spf13/pflag"}},
 	{"only weirprom and the program know Prometheus", patterns{"..."}, slices.Concat(program, patterns{"weirprom/..."}), patterns{"github.com/prometheus"}},
@@ -239,13 +246,13 @@ func TestLayoutCatches(t *testing.T) {
 		"steps, allowed":            {"internal/algo", "math/bits", 0},
 		"steps, standard":           {"internal/algo", "net/http", 1},
 		"steps, root":               {"internal/algo", module, 1},
-		"store, words":              {"internal/memstore", module, 0},
-		"store, layer":              {"internal/redisstore", in("internal/remote"), 1},
-		"store, calls":              {"internal/redisstore", in("internal/calls"), 1},
+		"store, words":              {"internal/engine/memengine", module, 0},
+		"store, layer":              {"internal/engine/redisengine", in("internal/remote"), 1},
+		"store, calls":              {"internal/engine/redisengine", in("internal/calls"), 1},
 		"calls, policy":             {"internal/calls", in("internal/remote"), 1},
-		"store, stack":              {"internal/redisstore", in("internal/stack"), 1},
+		"store, stack":              {"internal/engine/redisengine", in("internal/stack"), 1},
 		"public store, stack":       {"redisstore", in("internal/stack"), 0},
-		"layer, store":              {"internal/remote", in("internal/memstore"), 0},
+		"layer, store":              {"internal/remote", in("internal/engine/memengine"), 0},
 		"layer, public store":       {"internal/remote", in("memstore"), 1},
 		"server, public store":      {"server/internal/store", in("redisstore"), 1},
 		"layer, itself":             {"internal/layer/lease", in("internal/layer/lease/cell"), 0},
@@ -274,9 +281,14 @@ func TestLayoutCatches(t *testing.T) {
 		"config, rules":             {"server/internal/config", in("server/internal/rules"), 1},
 		"rules, config":             {"server/internal/rules", in("server/internal/config"), 0},
 		"server, command":           {"server/internal/app", in("server/internal/cli"), 1},
-		"simulation, store":         {"server/internal/sim", in("internal/memstore"), 0},
-		"simulation, rules":         {"server/internal/replay", in("server/internal/rules"), 1},
-		"command, simulation":       {"server/internal/cli", in("server/internal/replay"), 0},
+		"simulation, store":         {"server/internal/lab/sim", in("internal/engine/memengine"), 0},
+		"simulation, rules":         {"server/internal/lab/replay", in("server/internal/rules"), 1},
+		"command, simulation":       {"server/internal/cli", in("server/internal/lab/replay"), 0},
+		"server, simulation":        {"server/internal/app", in("server/internal/lab/sim"), 1},
+		"rules, models":             {"server/internal/rules", in("server/internal/models/meter"), 1},
+		"server, models":            {"server/internal/app", in("server/internal/models/meter"), 0},
+		"models, front-end":         {"server/internal/models/meter", in("server/internal/httpapi"), 1},
+		"store, tests":              {"internal/engine/memengine", in("internal/testing/storetest"), 1},
 		"vague name":                {"server/internal/util", "strings", 1},
 		"name that begins the same": {"memstorage", in("serverless"), 0},
 	} {
@@ -292,7 +304,7 @@ func TestLayoutCatches(t *testing.T) {
 
 func TestLayoutCatchesDetours(t *testing.T) {
 	t.Parallel()
-	detour := listed{ImportPath: "internal/memstore", Imports: []string{"strings"}, Deps: []string{"strings", module + "/internal/layer/lease"}}
+	detour := listed{ImportPath: "internal/engine/memengine", Imports: []string{"strings"}, Deps: []string{"strings", module + "/internal/layer/lease"}}
 	two := listed{ImportPath: "weirhttp", Imports: []string{module + "/internal/layer/lease", module + "/internal/layer/shadow"}}
 	for _, pkg := range []listed{detour, two} {
 		if got := layout([]listed{pkg}); len(got) != 1 {

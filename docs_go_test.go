@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirlimit/weir/internal/pages"
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/pages"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 // goInPages returns the Go of all pages: whole programs, or pieces of them. That of another

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/weirlimit/weir/internal/pages"
+	"github.com/weirlimit/weir/internal/testing/pages"
 )
 
 // A private word has a meaning of its own in this project, which readers would have to

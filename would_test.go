@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/engine/memengine"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 )
 
 // TestWould holds dry runs to what takes say, and to charging nothing: neither what would be
@@ -20,7 +20,7 @@ func TestWould(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := weir.NewLimiter(memstore.New(memstore.Options{Now: clock.Now}), "test", limit)
+		l, err := weir.NewLimiter(memengine.New(memengine.Options{Now: clock.Now}), "test", limit)
 		if err != nil {
 			t.Fatal(err)
 		}

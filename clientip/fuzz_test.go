@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir/clientip"
-	"github.com/weirlimit/weir/internal/fuzztest"
+	"github.com/weirlimit/weir/internal/testing/fuzztest"
 )
 
 // FuzzAddr holds that a strategy names the peer or somebody that a header names,

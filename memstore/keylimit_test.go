@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 	"github.com/weirlimit/weir/memstore"
 )
 

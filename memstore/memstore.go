@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/stack"
 )
 
 // DefaultMaxBytes is the default bound on the memory of a store's keys.
-const DefaultMaxBytes = memstore.DefaultMaxBytes
+const DefaultMaxBytes = memengine.DefaultMaxBytes
 
 // Options are the settings of a [Store]. The zero value is ready for use.
 type Options struct {
@@ -43,14 +43,14 @@ type Options struct {
 // Store is a [weir.Taker] in memory. It is safe for concurrent use and starts no
 // goroutines: calls of Take also remove fresh keys. Create it with New.
 type Store struct {
-	keys     *memstore.Store
+	keys     *memengine.Store
 	layers   *stack.Stack
 	keyLimit func(*weir.Limit) weir.KeyLimit
 }
 
 // New returns an empty store.
 func New(o Options) *Store {
-	keys := memstore.New(memstore.Options{MaxBytes: o.MaxBytes, MaxIDBytes: o.MaxIDBytes, Now: o.Now, Logger: o.Logger})
+	keys := memengine.New(memengine.Options{MaxBytes: o.MaxBytes, MaxIDBytes: o.MaxIDBytes, Now: o.Now, Logger: o.Logger})
 	layers := stack.New(keys, stack.Options{
 		Logger: o.Logger, Now: o.Now, KeyLimit: stack.OfLimits(o.KeyLimit), MaxOverrides: o.MaxOverrides,
 	})

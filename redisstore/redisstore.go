@@ -14,7 +14,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/calls"
-	"github.com/weirlimit/weir/internal/redisstore"
+	"github.com/weirlimit/weir/internal/engine/redisengine"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/stack"
 )
@@ -87,12 +87,12 @@ const (
 // A Store is a [weir.Taker] in Redis. It is safe for concurrent use. Create it with New, and
 // stop it before the client is closed.
 type Store struct {
-	inside *redisstore.Store
+	inside *redisengine.Store
 	layers *stack.Stack
 }
 
 func init() {
-	redisstore.Of = func(public any) *redisstore.Store { return public.(*Store).inside }
+	redisengine.Of = func(public any) *redisengine.Store { return public.(*Store).inside }
 }
 
 // New returns a store on a client that the caller configures, shares and closes. It starts
@@ -103,7 +103,7 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	inside, err := redisstore.New(client, redisstore.Options{
+	inside, err := redisengine.New(client, redisengine.Options{
 		Prefix: o.Prefix, Secret: o.Secret, Timeout: o.Timeout, Logger: o.Logger,
 	})
 	if err != nil {
@@ -187,7 +187,7 @@ type Finding struct {
 }
 
 // String returns the finding as messages show it.
-func (f Finding) String() string { return redisstore.Finding(f).String() }
+func (f Finding) String() string { return redisengine.Finding(f).String() }
 
 // Check inspects every server that the store uses: it must accept writes, have a
 // supported version, evict no keys, and let the store's scripts run; a cluster must answer for
@@ -209,7 +209,7 @@ func (s *Store) Check(ctx context.Context) ([]Finding, error) {
 // text between its first brace and the next closing one, or else the whole key. It
 // reports whether other keys can be put into the same slot, which is impossible if that
 // part is empty or contains a closing brace.
-func HashTag(key string) (string, bool) { return redisstore.HashTag(key) }
+func HashTag(key string) (string, bool) { return redisengine.HashTag(key) }
 
 // Stats are counts since the store was created, for metrics.
 type Stats struct {

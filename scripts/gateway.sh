@@ -14,4 +14,4 @@ if [ ! -x "$folder/envoy-gateway" ]; then
     exit 0
   fi
 fi
-"$GO" test -count=1 -v -run '^TestGatewayProgram$' ./server/internal/e2e -args -gateway "$folder/envoy-gateway"
+"$GO" test -count=1 -v -run '^TestGatewayProgram$' ./server/internal/testing/e2e -args -gateway "$folder/envoy-gateway"

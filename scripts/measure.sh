@@ -13,9 +13,9 @@ files() {
   git ls-files --cached --others --exclude-standard -- '*.go' |
     while IFS= read -r file; do [ ! -f "$file" ] || echo "$file"; done
 }
-outside() { files | grep -v '_test\.go$'; }
+outside() { files | grep -v -e '_test\.go$' -e 'internal/testing/'; }
 lines() { xargs cat | wc -l; }
 
 show 'lines of Go outside tests' "$(outside | lines)"
-show 'lines of Go in all, and of the cases that are text' "$( (files; ls internal/storetest/cases/*) | lines)"
+show 'lines of Go in all, and of the cases that are text' "$( (files; ls internal/testing/storetest/cases/*) | lines)"
 show 'packages' "$("$GO" list ./... ./server/... ./trace/... ./weirgrpc/... ./weirprom/... | wc -l)"

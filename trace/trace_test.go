@@ -14,7 +14,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/trace"
 )

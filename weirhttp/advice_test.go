@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/internal/fuzztest"
+	"github.com/weirlimit/weir/internal/testing/fuzztest"
 )
 
 func TestReadAdvice(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 // nobody is the user of the image and of the manifests.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirlimit/weir/internal/pages"
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/pages"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 // block returns the first block of a page that is this test's and has a text in it.

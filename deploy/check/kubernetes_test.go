@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 const manifestsFolder = root + "/deploy/kubernetes"

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirlimit/weir/internal/pages"
+	"github.com/weirlimit/weir/internal/testing/pages"
 )
 
 // A proxy is a module proxy with the modules of a release, and the environment of go

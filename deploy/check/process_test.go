@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 // patience is how long a process may take to do what it has to.

@@ -29,8 +29,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"sigs.k8s.io/yaml"
 
-	"github.com/weirlimit/weir/internal/pages"
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/pages"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 // storeTimeout is what Weir gives its store where --store-timeout says nothing else.

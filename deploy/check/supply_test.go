@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 // TestSignature verifies the checksums as docs/install.md says: they are signed by the

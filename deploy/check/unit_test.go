@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 	"github.com/weirlimit/weir/memstore"
 )
 

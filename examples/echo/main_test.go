@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 	"github.com/weirlimit/weir/memstore"
 )
 

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 	"github.com/weirlimit/weir/memstore"
 )
 

@@ -12,8 +12,8 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/engine/memengine"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 )
 
 var perDay = weir.PerDay(100).MustCompile()
@@ -187,7 +187,7 @@ func TestTwins(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			clock := storetest.NewClock()
-			open := func() weir.Taker { return memstore.New(memstore.Options{Now: clock.Now}) }
+			open := func() weir.Taker { return memengine.New(memengine.Options{Now: clock.Now}) }
 			if err := (storetest.Twins{A: open(), B: wrap(open()), Clock: clock, Seed: 1, Listed: true}).Compare(5_000); err != nil {
 				t.Error(err)
 			}
@@ -197,7 +197,7 @@ func TestTwins(t *testing.T) {
 
 func TestCallsTravelTogether(t *testing.T) {
 	t.Parallel()
-	r := newRoad(memstore.New(memstore.Options{}), Options{})
+	r := newRoad(memengine.New(memengine.Options{}), Options{})
 	var calls [][]*weir.Act
 	for range 150 {
 		calls = append(calls, []*weir.Act{act("hot", 1)})
@@ -227,7 +227,7 @@ func TestCallsTravelTogether(t *testing.T) {
 
 func TestBatchesAreBounded(t *testing.T) {
 	t.Parallel()
-	r := newRoad(memstore.New(memstore.Options{}), Options{MaxBatch: 4})
+	r := newRoad(memengine.New(memengine.Options{}), Options{MaxBatch: 4})
 	var calls [][]*weir.Act
 	for _, n := range []int{1, 2, 2, 9, 1, 3, 1} {
 		acts := make([]*weir.Act, n)
@@ -272,7 +272,7 @@ func TestNobodyIsLeftBehind(t *testing.T) {
 
 func TestFullLaneRefuses(t *testing.T) {
 	t.Parallel()
-	r := newRoad(memstore.New(memstore.Options{}), Options{MaxWaiting: 3})
+	r := newRoad(memengine.New(memengine.Options{}), Options{MaxWaiting: 3})
 	open := r.block()
 	var callers sync.WaitGroup
 	first := []*weir.Act{act("k", 1), act("k", 1), act("k", 1), act("k", 1)}
@@ -295,7 +295,7 @@ func TestFullLaneRefuses(t *testing.T) {
 // TestLanesAreIndependent takes in one lane while another is blocked.
 func TestLanesAreIndependent(t *testing.T) {
 	t.Parallel()
-	g := newGate(memstore.New(memstore.Options{}))
+	g := newGate(memengine.New(memengine.Options{}))
 	r := &road{Lanes: New(spread{storetest.Alone{Taker: g}, 2}, Options{MaxLanes: 2, Silence: time.Hour}), gate: g}
 	lane := func(a *weir.Act) int { _, lane, _ := spread{lanes: 2}.Locate(a); return lane }
 	var here, there string
@@ -339,7 +339,7 @@ func TestLanesAreIndependent(t *testing.T) {
 // TestOrderWithinACall has a call of several lanes whose acts share a key.
 func TestOrderWithinACall(t *testing.T) {
 	t.Parallel()
-	c := New(spread{storetest.Alone{Taker: memstore.New(memstore.Options{})}, 16}, Options{Silence: time.Hour})
+	c := New(spread{storetest.Alone{Taker: memengine.New(memengine.Options{})}, 16}, Options{Silence: time.Hour})
 	t.Cleanup(func() { _ = c.Stop(over) })
 	for range 100 {
 		all := []*weir.Act{
@@ -359,7 +359,7 @@ func TestOrderWithinACall(t *testing.T) {
 
 func TestNothingAndNobody(t *testing.T) {
 	t.Parallel()
-	c := New(storetest.Alone{Taker: memstore.New(memstore.Options{})}, Options{MaxBatch: -1, MaxLanes: -1, MaxWaiting: -1, Timeout: -time.Second})
+	c := New(storetest.Alone{Taker: memengine.New(memengine.Options{})}, Options{MaxBatch: -1, MaxLanes: -1, MaxWaiting: -1, Timeout: -time.Second})
 	t.Cleanup(func() { _ = c.Stop(over) })
 	c.Take(context.Background(), nil)
 	a := &weir.Act{}

@@ -16,17 +16,17 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/deadline"
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/redisstore"
-	"github.com/weirlimit/weir/internal/storetest"
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/engine/memengine"
+	"github.com/weirlimit/weir/internal/engine/redisengine"
+	"github.com/weirlimit/weir/internal/testing/storetest"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 func TestCancelledBeforeAllElse(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	r := newRoad(memstore.New(memstore.Options{}), Options{})
+	r := newRoad(memengine.New(memengine.Options{}), Options{})
 	a := act("k", 1)
 	r.Take(ctx, []*weir.Act{a})
 	if !errors.Is(a.Err, weir.ErrNotApplied) || !errors.Is(a.Err, context.Canceled) || len(r.gate.calls()) != 0 {
@@ -37,7 +37,7 @@ func TestCancelledBeforeAllElse(t *testing.T) {
 // TestCancelledWhileWaiting cancels the middle one of three calls.
 func TestCancelledWhileWaiting(t *testing.T) {
 	t.Parallel()
-	r := newRoad(memstore.New(memstore.Options{}), Options{})
+	r := newRoad(memengine.New(memengine.Options{}), Options{})
 	open := r.block()
 	ctx, cancel := context.WithCancel(context.Background())
 	acts := []*weir.Act{act("k", 1), act("k", 10), act("k", 1)}
@@ -72,7 +72,7 @@ func TestCancelledWhileWaiting(t *testing.T) {
 // TestAllCancelledWhileWaiting leaves a batch without acts behind.
 func TestAllCancelledWhileWaiting(t *testing.T) {
 	t.Parallel()
-	r := newRoad(memstore.New(memstore.Options{}), Options{})
+	r := newRoad(memengine.New(memengine.Options{}), Options{})
 	open := r.block()
 	ctx, cancel := context.WithCancel(context.Background())
 	var caller sync.WaitGroup
@@ -114,7 +114,7 @@ func TestCallersWithOneEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRoad(memstore.New(memstore.Options{}), Options{})
+			r := newRoad(memengine.New(memengine.Options{}), Options{})
 			open := r.block()
 			var callers sync.WaitGroup
 			join := func(ctx context.Context) (acts []*weir.Act) {
@@ -154,7 +154,7 @@ func TestCallersWithOneEnd(t *testing.T) {
 // its memory while it is.
 func TestCancelledUnderWay(t *testing.T) {
 	t.Parallel()
-	r := newRoad(memstore.New(memstore.Options{}), Options{})
+	r := newRoad(memengine.New(memengine.Options{}), Options{})
 	entered, resume := make(chan struct{}), make(chan struct{})
 	r.gate.onTake = func(acts []*weir.Act) {
 		if len(acts) == 2 {
@@ -214,7 +214,7 @@ func TestStoreThatDoesNotReturn(t *testing.T) {
 	for name, end := range map[string]func(){"panic": func() { panic("broken") }, "exit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRoad(memstore.New(memstore.Options{}), Options{})
+			r := newRoad(memengine.New(memengine.Options{}), Options{})
 			r.gate.next = acts.TakerFunc(func(_ context.Context, acts []*weir.Act) {
 				if acts[0].Charges[0].Key == "bad" {
 					end()
@@ -304,7 +304,7 @@ func used(t *testing.T, store weir.Taker, key string) int64 {
 // that takes its time.
 func TestImpatientCallers(t *testing.T) {
 	t.Parallel()
-	memory := memstore.New(memstore.Options{})
+	memory := memengine.New(memengine.Options{})
 	slow := acts.TakerFunc(func(ctx context.Context, acts []*weir.Act) {
 		for range rand.IntN(50) {
 			runtime.Gosched()
@@ -364,7 +364,7 @@ func TestGrantsExactly(t *testing.T) {
 	for range 2 {
 		client := redis.NewClient(&redis.Options{Addr: address, ContextTimeoutEnabled: true, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
 		t.Cleanup(func() { _ = client.Close() })
-		store, err := redisstore.New(client, redisstore.Options{Timeout: time.Minute})
+		store, err := redisengine.New(client, redisengine.Options{Timeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}

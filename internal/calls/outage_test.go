@@ -13,10 +13,10 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/outage"
-	"github.com/weirlimit/weir/internal/storetest"
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/storetest"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 // A hanging store has nodes, each of which can stop answering: its calls return once it
@@ -30,7 +30,7 @@ type hanging struct {
 }
 
 func newHanging() *hanging {
-	return &hanging{Taker: memstore.New(memstore.Options{}), stops: map[string]chan struct{}{}}
+	return &hanging{Taker: memengine.New(memengine.Options{}), stops: map[string]chan struct{}{}}
 }
 
 func nodeOf(key string) string { node, _, _ := strings.Cut(key, ":"); return node }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 )
 
 // place is a limit of one request at a time.
@@ -51,7 +51,7 @@ func TestLeaveAt(t *testing.T) {
 		"from a look":        {0, 2, 8},
 	} {
 		for kind, more := range map[string][]weir.Limit{"units": nil, "a place too": {place}} {
-			l := limiter(t, memstore.New(memstore.Options{}), more...)
+			l := limiter(t, memengine.New(memengine.Options{}), more...)
 			g := Gate{}
 			v := g.Enter(context.Background(), Request{Limiter: l, Key: "k", Cost: test.before, ChargedLater: true})
 			if v.HoldsSlots() != (len(more) > 0) {
@@ -70,7 +70,7 @@ func TestLeaveAt(t *testing.T) {
 func TestEnterUnknownCost(t *testing.T) {
 	t.Parallel()
 	for kind, more := range map[string][]weir.Limit{"units": nil, "a place too": {place}} {
-		l := limiter(t, memstore.New(memstore.Options{}), more...)
+		l := limiter(t, memengine.New(memengine.Options{}), more...)
 		g := Gate{}
 		enter := func(cost int64, later bool) *Visit {
 			return g.Enter(context.Background(), Request{Limiter: l, Key: "k", Cost: cost, ChargedLater: later})
@@ -149,7 +149,7 @@ func FuzzJoin(f *testing.F) {
 
 func TestHandlersDoNotQueue(t *testing.T) {
 	t.Parallel()
-	l, err := weir.NewLimiter(memstore.New(memstore.Options{}), "test", weir.Limit{Count: 10, Period: time.Hour, Burst: 5, Algorithm: weir.LeakyBucket})
+	l, err := weir.NewLimiter(memengine.New(memengine.Options{}), "test", weir.Limit{Count: 10, Period: time.Hour, Burst: 5, Algorithm: weir.LeakyBucket})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

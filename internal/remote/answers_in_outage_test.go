@@ -12,9 +12,9 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/calls"
-	"github.com/weirlimit/weir/internal/redisstore"
+	"github.com/weirlimit/weir/internal/engine/redisengine"
 	"github.com/weirlimit/weir/internal/remote"
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 // overRedis is a store in Redis as a server has it: acts that wait leave together,
@@ -26,7 +26,7 @@ func overRedis(t testing.TB, address string) calls.Store {
 		DialTimeout: 100 * time.Millisecond, PoolTimeout: 500 * time.Millisecond, PoolSize: 32, MaxActiveConns: 32,
 	})
 	t.Cleanup(func() { _ = client.Close() })
-	store, err := redisstore.New(client, redisstore.Options{})
+	store, err := redisengine.New(client, redisengine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

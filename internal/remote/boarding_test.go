@@ -14,9 +14,9 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/calls"
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/remote"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 )
 
 // A picky store is a store in memory that refuses some calls.
@@ -26,7 +26,7 @@ type picky struct {
 }
 
 func newPicky() *picky {
-	return &picky{next: memstore.New(memstore.Options{}), refuses: func([]*weir.Act) bool { return false }}
+	return &picky{next: memengine.New(memengine.Options{}), refuses: func([]*weir.Act) bool { return false }}
 }
 
 // Locate has all acts in one lane.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/engine/memengine"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 )
 
 // A cluster is a store of two nodes, named by the first letter of their keys. As in Redis Cluster,
@@ -24,7 +24,7 @@ type cluster struct {
 func newCluster(now func() time.Time) *cluster {
 	c := &cluster{nodes: map[string]weir.Taker{}}
 	for _, node := range []string{"a", "b"} {
-		c.nodes[node] = memstore.New(memstore.Options{Now: now})
+		c.nodes[node] = memengine.New(memengine.Options{Now: now})
 	}
 	return c
 }

@@ -10,10 +10,10 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/remote"
-	"github.com/weirlimit/weir/internal/storetest"
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/storetest"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 // TestEndsAreDelivered: a release, settlement or refund that the store did not decide is
@@ -82,7 +82,7 @@ func TestEndsAreDelivered(t *testing.T) {
 func TestEndComesFirst(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
-	store := memstore.New(memstore.Options{Now: clock.Now})
+	store := memengine.New(memengine.Options{Now: clock.Now})
 	var links [2]*flaky
 	var fleet [2]*remote.Remote
 	for i := range links {
@@ -124,7 +124,7 @@ func TestRepeatInNextOutage(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
 	link := newFlaky(clock)
-	link.Taker = memstore.New(memstore.Options{Now: clock.Now})
+	link.Taker = memengine.New(memengine.Options{Now: clock.Now})
 	taker := wrap(t, link, remote.Options{Now: clock.Now})
 	room := weir.Charge{Key: "k", Limit: weir.Limit{Algorithm: weir.Concurrency, Count: 4, Period: time.Hour}.MustCompile(), Cost: 1}
 	for range 2 {

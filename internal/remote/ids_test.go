@@ -15,10 +15,10 @@ import (
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/calls"
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/remote"
-	"github.com/weirlimit/weir/internal/storetest"
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/storetest"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 // about does something to an id.
@@ -350,7 +350,7 @@ func TestIDsAcrossInstances(t *testing.T) {
 }
 
 func acrossInstances(t *testing.T, beats bool, policy remote.Policy) {
-	store := memstore.New(memstore.Options{Now: time.Now})
+	store := memengine.New(memengine.Options{Now: time.Now})
 	at := func(bad bool) *remote.Remote {
 		return wrap(t, &link{store: store, bad: bad, steady: beats}, remote.Options{
 			Policy: func(*weir.Charge) remote.Policy { return policy }, Now: time.Now,

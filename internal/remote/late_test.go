@@ -11,10 +11,10 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/calls"
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/remote"
-	"github.com/weirlimit/weir/internal/storetest"
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/storetest"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 // A latecomer is a store whose replies can be late.
@@ -26,7 +26,7 @@ type latecomer struct {
 }
 
 func newLatecomer(clock *storetest.Clock) *latecomer {
-	return &latecomer{Taker: memstore.New(memstore.Options{Now: clock.Now})}
+	return &latecomer{Taker: memengine.New(memengine.Options{Now: clock.Now})}
 }
 
 func (l *latecomer) Take(ctx context.Context, acts []*weir.Act) {

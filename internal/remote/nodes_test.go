@@ -14,7 +14,7 @@ import (
 	"github.com/weirlimit/weir/internal/calls"
 	"github.com/weirlimit/weir/internal/outage"
 	"github.com/weirlimit/weir/internal/remote"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 )
 
 // nodes is a cluster behind wires, each of which has a fault of its own.

@@ -41,7 +41,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/calls"
 	"github.com/weirlimit/weir/internal/deadline"
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 )
 
 // Defaults of the fields of [Options] that are zero.
@@ -143,8 +143,8 @@ type Remote struct {
 
 	lastKnown   *lastKnown
 	localShares localShares
-	local       *memstore.Store // decides under the local shares
-	scratch     sync.Pool       // of *localPart
+	local       *memengine.Store // decides under the local shares
+	scratch     sync.Pool        // of *localPart
 	ledgers     *ledgers
 	background  *background
 	counts      counts
@@ -174,7 +174,7 @@ func New(store calls.Store, o Options) *Remote {
 	o.Calls.OnReply = r.learn
 	o.Calls.Logger = cmp.Or(o.Calls.Logger, o.Logger)
 	r.calls = calls.New(store, o.Calls)
-	r.local = memstore.New(memstore.Options{
+	r.local = memengine.New(memengine.Options{
 		MaxBytes: maxLocalBytes, Now: func() time.Time { return time.UnixMicro(r.now()) }, Logger: o.Logger,
 	})
 	r.scratch.New = func() any { return new(localPart) }

@@ -15,11 +15,11 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/calls"
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/outage"
 	"github.com/weirlimit/weir/internal/remote"
-	"github.com/weirlimit/weir/internal/storetest"
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/storetest"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 // A pool of go-redis whose server is away looks once a second whether it was closed.
@@ -66,11 +66,11 @@ type flaky struct {
 }
 
 func newFlaky(clock *storetest.Clock) *flaky {
-	o := memstore.Options{}
+	o := memengine.Options{}
 	if clock != nil {
 		o.Now = clock.Now
 	}
-	return &flaky{Taker: memstore.New(o), keys: map[string]int64{}}
+	return &flaky{Taker: memengine.New(o), keys: map[string]int64{}}
 }
 
 func (f *flaky) fail(err error) {
@@ -142,7 +142,7 @@ func openUp(t testing.TB, taker *remote.Remote, store *flaky, err error) {
 
 // memory returns a bare store.
 func memory(_ testing.TB, clock *storetest.Clock) weir.Taker {
-	return memstore.New(memstore.Options{Now: clock.Now})
+	return memengine.New(memengine.Options{Now: clock.Now})
 }
 
 func TestSuite(t *testing.T) {

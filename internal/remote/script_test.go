@@ -17,7 +17,7 @@ import (
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/calls"
 	"github.com/weirlimit/weir/internal/remote"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 )
 
 // A script is a world of K instances, one store, and a wire between them whose faults are drawn. It

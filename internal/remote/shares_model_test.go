@@ -12,7 +12,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 )
 
 // sharedBudgets test a Taker with random budgets that classes share, and with arrivals

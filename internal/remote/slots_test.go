@@ -10,8 +10,8 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/remote"
-	"github.com/weirlimit/weir/internal/storetest"
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/storetest"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 // anonymous does an act of nobody in particular.

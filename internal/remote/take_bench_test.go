@@ -10,10 +10,10 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/calls"
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/remote"
-	"github.com/weirlimit/weir/internal/storetest"
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/storetest"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 func cpu() time.Duration {
@@ -47,7 +47,7 @@ func BenchmarkCallers(b *testing.B) {
 	limit := weir.PerDay(1_000_000_000).MustCompile()
 	for name, make := range map[string]func() calls.Store{
 		"redis":  func() calls.Store { return overRedis(b, server.Addr()) },
-		"memory": func() calls.Store { return storetest.Alone{Taker: memstore.New(memstore.Options{})} },
+		"memory": func() calls.Store { return storetest.Alone{Taker: memengine.New(memengine.Options{})} },
 	} {
 		for _, callers := range []int{1, 64} {
 			b.Run(fmt.Sprintf("%s/%d", name, callers), func(b *testing.B) {

@@ -7,9 +7,9 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/stack"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 )
 
 // BenchmarkAllow is what a limiter costs over a stack that need not ask its store: of a
@@ -25,7 +25,7 @@ func BenchmarkAllow(b *testing.B) {
 		"leased":  {weir.PerHour(1_000_000_000), stack.Options{Leased: all}, acts.SourceLease},
 	} {
 		b.Run(name, func(b *testing.B) {
-			limiter, err := weir.NewLimiter(stack.New(storetest.Alone{Taker: memstore.New(memstore.Options{})}, work.o), "test", work.limit)
+			limiter, err := weir.NewLimiter(stack.New(storetest.Alone{Taker: memengine.New(memengine.Options{})}, work.o), "test", work.limit)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -11,10 +11,10 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/calls"
-	"github.com/weirlimit/weir/internal/redisstore"
+	"github.com/weirlimit/weir/internal/engine/redisengine"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/stack"
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 // TestShares has 64 clients of two stacks share a budget in one Redis: those that keep to
@@ -27,7 +27,7 @@ func TestShares(t *testing.T) {
 	for i := range stacks {
 		client := redis.NewClient(&redis.Options{Addr: address, ContextTimeoutEnabled: true, ReadTimeout: patience, WriteTimeout: patience, PoolTimeout: patience})
 		t.Cleanup(func() { _ = client.Close() })
-		store, err := redisstore.New(client, redisstore.Options{Timeout: patience})
+		store, err := redisengine.New(client, redisengine.Options{Timeout: patience})
 		if err != nil {
 			t.Fatal(err)
 		}

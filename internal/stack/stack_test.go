@@ -10,16 +10,16 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/calls"
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/redisstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
+	"github.com/weirlimit/weir/internal/engine/redisengine"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/stack"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 )
 
 // memory returns a bare store.
 func memory(_ testing.TB, clock *storetest.Clock) weir.Taker {
-	return memstore.New(memstore.Options{Now: clock.Now})
+	return memengine.New(memengine.Options{Now: clock.Now})
 }
 
 func TestStack(t *testing.T) {
@@ -38,7 +38,7 @@ func TestStack(t *testing.T) {
 func TestBoundedKeys(t *testing.T) {
 	t.Parallel()
 	limit := weir.PerDay(1).MustCompile()
-	s := stack.New(storetest.Alone{Taker: memstore.New(memstore.Options{})}, stack.Options{KeyLimit: func(c *weir.Charge) weir.KeyLimit {
+	s := stack.New(storetest.Alone{Taker: memengine.New(memengine.Options{})}, stack.Options{KeyLimit: func(c *weir.Charge) weir.KeyLimit {
 		if c.Limit != limit {
 			return weir.KeyLimit{}
 		}
@@ -77,14 +77,14 @@ func TestOnlyRemoteStoresAreCalled(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = client.Close() })
-	redis, err := redisstore.New(client, redisstore.Options{})
+	redis, err := redisengine.New(client, redisengine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct {
 		store weir.Taker
 		calls int64
-	}{"memory": {memstore.New(memstore.Options{}), 0}, "redis": {redis, 1}} {
+	}{"memory": {memengine.New(memengine.Options{}), 0}, "redis": {redis, 1}} {
 		s := stack.New(tc.store, stack.Options{})
 		s.Take(t.Context(), []*weir.Act{storetest.NewAct(weir.Charge{Key: "k", Limit: weir.PerMinute(1).MustCompile(), Cost: 1})})
 		calls := int64(0)
@@ -101,7 +101,7 @@ func TestOnlyRemoteStoresAreCalled(t *testing.T) {
 // TestOrder looks from below at what an overridden act has become.
 func TestOrder(t *testing.T) {
 	t.Parallel()
-	s := stack.New(storetest.Alone{Taker: memstore.New(memstore.Options{})}, stack.Options{})
+	s := stack.New(storetest.Alone{Taker: memengine.New(memengine.Options{})}, stack.Options{})
 	limit := weir.PerMinute(10)
 	raised := weir.PerMinute(20)
 	if _, err := s.Override.ChangeOverride("k", &weir.Override{Limit: &raised, Until: time.Now().Add(time.Hour)}); err != nil {
@@ -138,7 +138,7 @@ func TestOrder(t *testing.T) {
 // TestLeases: what is leased is paid from memory, and goes back at the end.
 func TestLeases(t *testing.T) {
 	t.Parallel()
-	store := memstore.New(memstore.Options{})
+	store := memengine.New(memengine.Options{})
 	s := stack.New(storetest.Alone{Taker: store}, stack.Options{Leased: func(*weir.Limit) bool { return true }})
 	s.Start()
 	limit := (&weir.Limit{Count: 10_000, Period: 24 * time.Hour}).MustCompile()

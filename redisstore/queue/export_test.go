@@ -3,7 +3,7 @@ package queue
 import (
 	"strconv"
 
-	"github.com/weirlimit/weir/internal/redisstore"
+	"github.com/weirlimit/weir/internal/engine/redisengine"
 )
 
 // At makes the queue take the time from a clock, in µs.
@@ -14,7 +14,7 @@ func (q *Queue) At(now func() int64) *Queue {
 // Mutant is At with a script that was changed.
 func (q *Queue) Mutant(now func() int64, mutate func(string) string) *Queue {
 	timed := *q
-	timed.extension = redisstore.NewExtension("queue", "local now = tonumber(ARGV[#ARGV])\n"+mutate(queueLua))
+	timed.extension = redisengine.NewExtension("queue", "local now = tonumber(ARGV[#ARGV])\n"+mutate(queueLua))
 	timed.extra = func() []any { return []any{strconv.FormatInt(now(), 10)} }
 	return &timed
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/storetest"
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/storetest"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/redisstore/queue"
 )

@@ -12,7 +12,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
-	"github.com/weirlimit/weir/internal/redisstore"
+	"github.com/weirlimit/weir/internal/engine/redisengine"
 	public "github.com/weirlimit/weir/redisstore"
 )
 
@@ -67,7 +67,7 @@ const (
 // through this package should use the same options.
 type Options struct {
 	// Key is the queue's key in Redis, as its other users know it. The keys of
-	// limits, ids and leases take its hash tag; [redisstore.HashTag] must find
+	// limits, ids and leases take its hash tag; [redisengine.HashTag] must find
 	// one.
 	Key string
 	// Kind is the type of the key. Zero: a list.
@@ -95,8 +95,8 @@ type Options struct {
 // Queue is a queue under limits. It is immutable, safe for concurrent use and
 // needs no closing. Create it with New.
 type Queue struct {
-	store     *redisstore.Store
-	extension *redisstore.Extension
+	store     *redisengine.Store
+	extension *redisengine.Extension
 	extra     func() []any // what a test's clock adds to the arguments
 	options   Options
 	tag       string
@@ -106,7 +106,7 @@ type Queue struct {
 var (
 	//go:embed lua/queue.lua
 	queueLua string
-	shipped  = redisstore.NewExtension("queue", queueLua)
+	shipped  = redisengine.NewExtension("queue", queueLua)
 	// unlimited is the limit of a peek if there is nothing to charge.
 	unlimited = weir.Per(1, time.Second).MustCompile()
 )
@@ -123,11 +123,11 @@ func New(store *public.Store, o Options) (*Queue, error) {
 	if store == nil {
 		return nil, invalid("store", "nil", "a store")
 	}
-	inside := redisstore.Of(store)
+	inside := redisengine.Of(store)
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	tag, ok := redisstore.HashTag(o.Key)
+	tag, ok := redisengine.HashTag(o.Key)
 	if !ok || len(o.Key) > MaxKeyBytes {
 		return nil, invalid("key", strconv.Quote(o.Key), fmt.Sprintf("1 … %d bytes with a hash tag, or without closing braces", MaxKeyBytes))
 	}

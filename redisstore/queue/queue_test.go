@@ -13,8 +13,8 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/storetest"
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/storetest"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/redisstore/queue"
 )

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/redisstore"
+	"github.com/weirlimit/weir/internal/engine/redisengine"
 )
 
 // BenchmarkBytes reports the memory that a key takes. The callers' keys have 16 bytes, which
@@ -78,7 +78,7 @@ func BenchmarkState(b *testing.B) {
 	} {
 		b.Run(s.name, func(b *testing.B) {
 			r.clear(b)
-			store, err := redisstore.New(r.client, redisstore.Options{Prefix: "w:", Timeout: 10 * time.Second})
+			store, err := redisengine.New(r.client, redisengine.Options{Prefix: "w:", Timeout: 10 * time.Second})
 			if err != nil {
 				b.Fatal(err)
 			}

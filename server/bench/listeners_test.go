@@ -14,7 +14,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 // rulesFile has one limit that no run exhausts, and one that is exhausted at once.

@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/redisstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
+	"github.com/weirlimit/weir/internal/engine/redisengine"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/stack"
 )
@@ -33,7 +33,7 @@ var Patient = Contestant{
 func everyLimit(*weir.Limit) bool { return true }
 
 func openWeirMemory(e Env) (Limiter, error) {
-	return newWeir(e, memstore.New(memstore.Options{MaxBytes: 4 << 30}), nil, shape{ask: allowOne})
+	return newWeir(e, memengine.New(memengine.Options{MaxBytes: 4 << 30}), nil, shape{ask: allowOne})
 }
 
 // openWeirRedis opens a store on go-redis, as docs/library.md recommends, with the
@@ -45,7 +45,7 @@ func openWeirRedis(decorators *stack.Options) func(Env) (Limiter, error) {
 func openWeirRedisShape(decorators *stack.Options, use shape) func(Env) (Limiter, error) {
 	return func(e Env) (Limiter, error) {
 		c := redis.NewClient(&redis.Options{Addr: e.Address, ContextTimeoutEnabled: true, ReadTimeout: 10 * time.Second})
-		store, err := redisstore.New(c, redisstore.Options{Prefix: e.Prefix})
+		store, err := redisengine.New(c, redisengine.Options{Prefix: e.Prefix})
 		if err != nil {
 			return Limiter{}, err
 		}

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 // moduleVersion returns the version of a module in go.mod.

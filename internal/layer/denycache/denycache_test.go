@@ -12,9 +12,9 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/layer/denycache"
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 )
 
 // checked asks the store whatever the cache refuses, and compares the two: the
@@ -78,7 +78,7 @@ func (c checked) compare(ch *weir.Charge, said, true *weir.Decision) {
 
 // memory returns a bare store.
 func memory(_ testing.TB, clock *storetest.Clock) weir.Taker {
-	return memstore.New(memstore.Options{Now: clock.Now})
+	return memengine.New(memengine.Options{Now: clock.Now})
 }
 
 // TestSuite drives the cache with every history of the suite.
@@ -106,7 +106,7 @@ func take(taker weir.Taker, charges ...weir.Charge) *weir.Act {
 func open(o denycache.Options) (*denycache.Layer, *counting, *storetest.Clock) {
 	clock := storetest.NewClock()
 	o.Now = clock.Now
-	store := &counting{next: memstore.New(memstore.Options{Now: clock.Now})}
+	store := &counting{next: memengine.New(memengine.Options{Now: clock.Now})}
 	return denycache.Wrap(store, o), store, clock
 }
 
@@ -471,7 +471,7 @@ func (l *late) Take(ctx context.Context, all []*weir.Act) {
 func TestARefusalOlderThanAResetIsNotLearned(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
-	store := memstore.New(memstore.Options{Now: clock.Now})
+	store := memengine.New(memengine.Options{Now: clock.Now})
 	slow := &late{store, make(chan struct{}), make(chan struct{})}
 	cache := denycache.Wrap(slow, denycache.Options{Now: clock.Now})
 	limit := (weir.Limit{Count: 1, Period: time.Hour}).MustCompile()
@@ -537,7 +537,7 @@ func TestOldFavouritesGiveWay(t *testing.T) {
 
 func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
-	store := memstore.New(memstore.Options{})
+	store := memengine.New(memengine.Options{})
 	cache := denycache.Wrap(store, denycache.Options{Entries: 64})
 	limit := (weir.Limit{Count: 1000, Period: 24 * time.Hour}).MustCompile()
 	var granted atomic.Int64
@@ -564,7 +564,7 @@ func TestConcurrentUse(t *testing.T) {
 }
 
 func TestHitsAllocateNothing(t *testing.T) {
-	limiter, err := weir.NewLimiter(denycache.Wrap(memstore.New(memstore.Options{}), denycache.Options{MaxAge: time.Hour}), "test", weir.PerDay(1))
+	limiter, err := weir.NewLimiter(denycache.Wrap(memengine.New(memengine.Options{}), denycache.Options{MaxAge: time.Hour}), "test", weir.PerDay(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -579,7 +579,7 @@ func TestHitsAllocateNothing(t *testing.T) {
 }
 
 func BenchmarkHit(b *testing.B) {
-	cache := denycache.Wrap(memstore.New(memstore.Options{}), denycache.Options{MaxAge: time.Hour})
+	cache := denycache.Wrap(memengine.New(memengine.Options{}), denycache.Options{MaxAge: time.Hour})
 	limit := (weir.Limit{Count: 1, Period: 24 * time.Hour}).MustCompile()
 	charge := weir.Charge{Key: "user:hot", Limit: limit, Cost: 1}
 	take(cache, charge)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 )
 
 // attackKeys is how many keys an attacker makes up; a tenth of them is the budget.

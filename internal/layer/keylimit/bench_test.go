@@ -8,7 +8,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 )
 
 // idle grants nothing and does nothing.

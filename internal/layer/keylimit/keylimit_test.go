@@ -19,11 +19,11 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/engine/memengine"
+	"github.com/weirlimit/weir/internal/engine/redisengine"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/redisstore"
-	"github.com/weirlimit/weir/internal/storetest"
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/storetest"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,7 +37,7 @@ func of(maxKeys int) func(*weir.Charge) weir.KeyLimit {
 
 // memory returns a bare store.
 func memory(_ testing.TB, clock *storetest.Clock) weir.Taker {
-	return memstore.New(memstore.Options{Now: clock.Now})
+	return memengine.New(memengine.Options{Now: clock.Now})
 }
 
 // TestSuite: what has room is not touched.
@@ -56,7 +56,7 @@ func TestSuite(t *testing.T) {
 // place is a Taker over a store in memory, with the clock of both.
 func place(maxKeys int) (*keylimit.Layer, *storetest.Clock) {
 	clock := storetest.NewClock()
-	store := memstore.New(memstore.Options{Now: clock.Now})
+	store := memengine.New(memengine.Options{Now: clock.Now})
 	return keylimit.Wrap(store, keylimit.Options{Budget: of(maxKeys), Now: clock.Now}), clock
 }
 
@@ -296,7 +296,7 @@ func onRedis(t *testing.T) (weir.Taker, *redis.Client) {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: testserver.StartRedis(t).Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
 	t.Cleanup(func() { _ = client.Close() })
-	store, err := redisstore.New(client, redisstore.Options{Timeout: time.Minute})
+	store, err := redisengine.New(client, redisengine.Options{Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,7 +337,7 @@ func TestIDs(t *testing.T) {
 	t.Parallel()
 	for _, limit := range perHour() {
 		clock := storetest.NewClock()
-		store := memstore.New(memstore.Options{Now: clock.Now})
+		store := memengine.New(memengine.Options{Now: clock.Now})
 		one := keylimit.Wrap(store, keylimit.Options{Budget: of(1), Now: clock.Now})
 		other := keylimit.Wrap(store, keylimit.Options{Budget: of(1), Now: clock.Now})
 		of := func(key string) weir.Charge { return weir.Charge{Key: key, Limit: limit, Cost: 1} }
@@ -375,7 +375,7 @@ func TestIDs(t *testing.T) {
 func TestReloadBeyondTheBudget(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
-	store := memstore.New(memstore.Options{Now: clock.Now})
+	store := memengine.New(memengine.Options{Now: clock.Now})
 	taker := keylimit.Wrap(store, keylimit.Options{Budget: of(1), Now: clock.Now})
 	limit := weir.PerHour(10).MustCompile()
 	charge(t, taker, "first", limit, 1)
@@ -404,7 +404,7 @@ func TestActsOfSeveralLimits(t *testing.T) {
 	clock := storetest.NewClock()
 	global := weir.Limit{Name: "global", Count: 3, Period: time.Hour}.MustCompile()
 	user := weir.Limit{Name: "user", Count: 2, Period: time.Hour}.MustCompile()
-	taker := keylimit.Wrap(memstore.New(memstore.Options{Now: clock.Now}), keylimit.Options{Now: clock.Now, Budget: func(c *weir.Charge) weir.KeyLimit {
+	taker := keylimit.Wrap(memengine.New(memengine.Options{Now: clock.Now}), keylimit.Options{Now: clock.Now, Budget: func(c *weir.Charge) weir.KeyLimit {
 		if c.Limit == user {
 			return weir.KeyLimit{MaxKeys: 1, Overflow: "users"}
 		}
@@ -450,7 +450,7 @@ func TestSaysItOnce(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	clock := storetest.NewClock()
-	taker := keylimit.Wrap(memstore.New(memstore.Options{Now: clock.Now}), keylimit.Options{
+	taker := keylimit.Wrap(memengine.New(memengine.Options{Now: clock.Now}), keylimit.Options{
 		Budget: of(2), Now: clock.Now, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	limit := perHour()[0]
@@ -470,7 +470,7 @@ func TestReload(t *testing.T) {
 	t.Parallel()
 	maxKeys := 3
 	clock := storetest.NewClock()
-	taker := keylimit.Wrap(memstore.New(memstore.Options{Now: clock.Now}), keylimit.Options{
+	taker := keylimit.Wrap(memengine.New(memengine.Options{Now: clock.Now}), keylimit.Options{
 		Budget: func(c *weir.Charge) weir.KeyLimit { return of(maxKeys)(c) }, Now: clock.Now,
 	})
 	limit := perHour()[0]
@@ -539,7 +539,7 @@ func (c *charged) Take(_ context.Context, acts []*weir.Act) {
 func TestRefusalsLeaveNoIDs(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
-	store := memstore.New(memstore.Options{Now: clock.Now})
+	store := memengine.New(memengine.Options{Now: clock.Now})
 	taker := keylimit.Wrap(store, keylimit.Options{Budget: of(1), Now: clock.Now})
 	limit := weir.PerHour(1).MustCompile()
 	for i := range 3000 {
@@ -594,7 +594,7 @@ func TestHoldsOfSeveralKeys(t *testing.T) {
 	for _, full := range []bool{true, false} { // the instance that holds has no room for the keys
 		for _, release := range []bool{true, false} {
 			clock := storetest.NewClock()
-			store := memstore.New(memstore.Options{Now: clock.Now})
+			store := memengine.New(memengine.Options{Now: clock.Now})
 			at := [2]weir.Taker{}
 			for i := range at {
 				at[i] = keylimit.Wrap(store, keylimit.Options{Now: clock.Now, Budget: of(1)})

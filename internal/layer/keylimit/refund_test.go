@@ -6,9 +6,9 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 )
 
 // TestRefundsOfTrackedKeys has one instance charge a key that it tracks, and another one, which
@@ -21,7 +21,7 @@ func TestRefundsOfTrackedKeys(t *testing.T) {
 				continue // holders have IDs
 			}
 			clock := storetest.NewClock()
-			store := memstore.New(memstore.Options{Now: clock.Now})
+			store := memengine.New(memengine.Options{Now: clock.Now})
 			var instances [2]*keylimit.Layer
 			for i := range instances {
 				instances[i] = keylimit.Wrap(store, keylimit.Options{Budget: of(1), Now: clock.Now})
@@ -69,7 +69,7 @@ func TestHoldsBeyondTheBudgetEndElsewhere(t *testing.T) {
 	t.Parallel()
 	for _, limit := range perHour() {
 		clock := storetest.NewClock()
-		store := memstore.New(memstore.Options{Now: clock.Now})
+		store := memengine.New(memengine.Options{Now: clock.Now})
 		full, empty := keylimit.Wrap(store, keylimit.Options{Budget: of(1), Now: clock.Now}), keylimit.Wrap(store, keylimit.Options{Budget: of(1), Now: clock.Now})
 		charge(t, full, "tracked", limit, 1)
 		key := weir.Charge{Key: "stranger", Limit: limit, Cost: 1}

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/layer/lease"
-	"github.com/weirlimit/weir/internal/memstore"
 )
 
 // TestAroundHasTheWork: what is done in the background is done by who asked for it,
@@ -14,7 +14,7 @@ import (
 func TestAroundHasTheWork(t *testing.T) {
 	t.Parallel()
 	worked := make(chan struct{}, 100)
-	l := lease.Wrap(memstore.New(memstore.Options{}), lease.Options{
+	l := lease.Wrap(memengine.New(memengine.Options{}), lease.Options{
 		Ahead: time.Millisecond,
 		Around: func(work func()) {
 			work()

@@ -15,9 +15,9 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/layer/lease"
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 )
 
 func all(*weir.Limit) bool { return true }
@@ -30,7 +30,7 @@ func take(taker weir.Taker, charges ...weir.Charge) *weir.Act {
 
 // memory returns a bare store.
 func memory(_ testing.TB, clock *storetest.Clock) weir.Taker {
-	return memstore.New(memstore.Options{Now: clock.Now})
+	return memengine.New(memengine.Options{Now: clock.Now})
 }
 
 // TestSuite: limits that are not leased are decided as if there were no leases.
@@ -105,7 +105,7 @@ func newHistory(t *rapid.T, algorithm weir.Algorithm) *history {
 		limit.Burst = rapid.Int64Range(1, 200).Draw(t, "burst")
 	}
 	h.limit, h.rules = limit.MustCompile(), alike(3, limit)
-	store := memstore.New(memstore.Options{Now: h.clock.Now})
+	store := memengine.New(memengine.Options{Now: h.clock.Now})
 	for range rapid.IntRange(1, 3).Draw(t, "instances") {
 		h.instances = append(h.instances, lease.Wrap(store, lease.Options{Leased: all, Ahead: ahead, Part: part, Now: h.clock.Now}))
 	}
@@ -160,7 +160,7 @@ func TestConservation(t *testing.T) {
 			t.Parallel()
 			limit := (&weir.Limit{Algorithm: algorithm, Count: 10_000, Period: 24 * time.Hour}).MustCompile()
 			clock := storetest.NewClock()
-			store := memstore.New(memstore.Options{Now: clock.Now})
+			store := memengine.New(memengine.Options{Now: clock.Now})
 			rng := rand.New(rand.NewPCG(1, uint64(algorithm)))
 			var instances []*lease.Layer
 			for range 3 {
@@ -199,7 +199,7 @@ func TestConservation(t *testing.T) {
 func TestSeveralLimits(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
-	store := memstore.New(memstore.Options{Now: clock.Now})
+	store := memengine.New(memengine.Options{Now: clock.Now})
 	l := lease.Wrap(store, lease.Options{Leased: all, Now: clock.Now})
 	minute, day := (&weir.Limit{Count: 1000, Period: time.Minute}).MustCompile(), (&weir.Limit{Count: 5000, Period: 24 * time.Hour}).MustCompile()
 	charges := []weir.Charge{{Key: "m", Limit: minute, Cost: 1}, {Key: "d", Limit: day, Cost: 1}}
@@ -228,7 +228,7 @@ func TestHotKey(t *testing.T) {
 	const limit, callers = 20_000, 64
 	// Nothing drains while the test lasts, however long it is kept waiting.
 	compiled := (&weir.Limit{Algorithm: weir.TokenBucket, Count: limit, Period: 24 * time.Hour}).MustCompile()
-	l := lease.Wrap(memstore.New(memstore.Options{}), lease.Options{Leased: all})
+	l := lease.Wrap(memengine.New(memengine.Options{}), lease.Options{Leased: all})
 	l.Start()
 	var granted atomic.Int64
 	var done sync.WaitGroup
@@ -278,7 +278,7 @@ func TestWhatPassesBy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			clock := storetest.NewClock()
-			l := lease.Wrap(memstore.New(memstore.Options{Now: clock.Now}), lease.Options{
+			l := lease.Wrap(memengine.New(memengine.Options{Now: clock.Now}), lease.Options{
 				Leased: func(l *weir.Limit) bool { return l.Name == "" }, Now: clock.Now,
 			})
 			for range 20 {
@@ -312,7 +312,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 		// What cannot be leased is decided by the store.
-		taker := lease.Wrap(memstore.New(memstore.Options{}), lease.Options{Leased: all})
+		taker := lease.Wrap(memengine.New(memengine.Options{}), lease.Options{Leased: all})
 		for i := range 5 {
 			a := storetest.NewAct(weir.Charge{Key: "k", Limit: l.MustCompile(), Cost: 1})
 			a.ID, a.Immediate, a.Scope.Owner = fmt.Sprint(i), false, a.Charges[0].Key
@@ -329,7 +329,7 @@ func TestCheck(t *testing.T) {
 func TestReset(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
-	l := lease.Wrap(memstore.New(memstore.Options{Now: clock.Now}), lease.Options{Leased: all, Now: clock.Now})
+	l := lease.Wrap(memengine.New(memengine.Options{Now: clock.Now}), lease.Options{Leased: all, Now: clock.Now})
 	limit := (&weir.Limit{Count: 100, Period: time.Hour}).MustCompile()
 	other := (&weir.Limit{Count: 1000, Period: time.Hour}).MustCompile()
 	charge := weir.Charge{Key: "k", Limit: limit, Cost: 1}
@@ -361,7 +361,7 @@ func TestReset(t *testing.T) {
 func TestAnotherLimit(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
-	l := lease.Wrap(memstore.New(memstore.Options{Now: clock.Now}), lease.Options{Leased: all, Now: clock.Now})
+	l := lease.Wrap(memengine.New(memengine.Options{Now: clock.Now}), lease.Options{Leased: all, Now: clock.Now})
 	total := 0
 	for round, count := range []int64{100, 100, 50} {
 		limit := (&weir.Limit{Count: count, Period: time.Hour}).MustCompile()
@@ -396,7 +396,7 @@ func TestOneBudgetOfSeveralRules(t *testing.T) {
 	asked := map[int]int64{}
 	for _, rules := range []int{1, 3} {
 		clock := storetest.NewClock()
-		store := &counting{Taker: memstore.New(memstore.Options{Now: clock.Now})}
+		store := &counting{Taker: memengine.New(memengine.Options{Now: clock.Now})}
 		l := lease.Wrap(store, lease.Options{Leased: all, Now: clock.Now})
 		const count = 4000
 		limits := alike(rules, weir.Limit{Algorithm: weir.FixedWindow, Count: count, Period: 24 * time.Hour})
@@ -441,7 +441,7 @@ func (c *counting) Take(ctx context.Context, acts []*weir.Act) {
 func TestPeeks(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
-	store := memstore.New(memstore.Options{Now: clock.Now})
+	store := memengine.New(memengine.Options{Now: clock.Now})
 	l := lease.Wrap(store, lease.Options{Leased: all, Now: clock.Now})
 	limit := weir.Limit{Name: "l", Count: 100, Period: time.Hour}.MustCompile()
 	other := weir.Limit{Name: "other", Count: 1000, Period: time.Hour}.MustCompile()
@@ -483,7 +483,7 @@ func TestPeeks(t *testing.T) {
 func TestPeeksOfSeveralLimits(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
-	l := lease.Wrap(memstore.New(memstore.Options{Now: clock.Now}), lease.Options{Leased: all, Now: clock.Now})
+	l := lease.Wrap(memengine.New(memengine.Options{Now: clock.Now}), lease.Options{Leased: all, Now: clock.Now})
 	charges := func(cost int64) []weir.Charge {
 		return []weir.Charge{
 			{Key: "a", HashTag: "tag", Limit: weir.Limit{Name: "a", Count: 100, Period: time.Hour}.MustCompile(), Cost: cost},
@@ -504,7 +504,7 @@ func TestPeeksOfSeveralLimits(t *testing.T) {
 // A full set of keys leaves the others to the store.
 func TestMaxKeys(t *testing.T) {
 	t.Parallel()
-	l := lease.Wrap(memstore.New(memstore.Options{}), lease.Options{Leased: all, MaxKeys: 64})
+	l := lease.Wrap(memengine.New(memengine.Options{}), lease.Options{Leased: all, MaxKeys: 64})
 	limit := (&weir.Limit{Count: 1000, Period: time.Hour}).MustCompile()
 	for i := range 10_000 {
 		if a := take(l, weir.Charge{Key: fmt.Sprint(i), Limit: limit, Cost: 1}); !a.Allowed() {
@@ -540,7 +540,7 @@ func (b *broken) Take(ctx context.Context, acts []*weir.Act) {
 func TestABrokenStore(t *testing.T) {
 	t.Parallel()
 	for _, panics := range []bool{false, true} {
-		store := &broken{next: memstore.New(memstore.Options{}), panic: panics}
+		store := &broken{next: memengine.New(memengine.Options{}), panic: panics}
 		l := lease.Wrap(store, lease.Options{Leased: all})
 		limit := (&weir.Limit{Count: 1000, Period: time.Hour}).MustCompile()
 		charge := weir.Charge{Key: "k", Limit: limit, Cost: 1}
@@ -559,7 +559,7 @@ func TestABrokenStore(t *testing.T) {
 }
 
 func TestSpendingAllocatesNothing(t *testing.T) {
-	l := lease.Wrap(memstore.New(memstore.Options{}), lease.Options{Leased: all, Ahead: time.Hour})
+	l := lease.Wrap(memengine.New(memengine.Options{}), lease.Options{Leased: all, Ahead: time.Hour})
 	limit := (&weir.Limit{Count: 1_000_000_000, Period: time.Hour}).MustCompile()
 	list := []*weir.Act{storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: 1})}
 	for range 100_000 {
@@ -574,7 +574,7 @@ func TestSpendingAllocatesNothing(t *testing.T) {
 type slow struct{ weir.Taker }
 
 func TestLeasedTakesAllocateNothing(t *testing.T) {
-	l := lease.Wrap(slow{memstore.New(memstore.Options{})}, lease.Options{Leased: all})
+	l := lease.Wrap(slow{memengine.New(memengine.Options{})}, lease.Options{Leased: all})
 	limiter, err := weir.NewLimiter(l, "test", weir.PerHour(1_000_000_000))
 	if err != nil {
 		t.Fatal(err)
@@ -639,7 +639,7 @@ func BenchmarkLimits(b *testing.B) {
 }
 
 func BenchmarkHot(b *testing.B) {
-	l := lease.Wrap(memstore.New(memstore.Options{}), lease.Options{Leased: all})
+	l := lease.Wrap(memengine.New(memengine.Options{}), lease.Options{Leased: all})
 	limit := (&weir.Limit{Count: 1_000_000_000, Period: time.Hour}).MustCompile()
 	b.ReportAllocs()
 	b.SetParallelism(32)

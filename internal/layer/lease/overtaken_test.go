@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/layer/lease"
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 )
 
 // TestOvertaken: between a caller's look at the clock and its turn, another one has
@@ -27,7 +27,7 @@ func TestOvertaken(t *testing.T) {
 				return clock.Now()
 			}
 			limit := (&weir.Limit{Algorithm: weir.SlidingLog, Count: 1000, Period: time.Second}).MustCompile()
-			l := lease.Wrap(memstore.New(memstore.Options{Now: clock.Now}), lease.Options{Leased: all, Now: now})
+			l := lease.Wrap(memengine.New(memengine.Options{Now: clock.Now}), lease.Options{Leased: all, Now: now})
 			charge := weir.Charge{Key: "k", Limit: limit, Cost: 1}
 			granted := int64(0)
 			one := func() {

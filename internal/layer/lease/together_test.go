@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/layer/lease"
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 )
 
 // TestNoUnitsAreLost has acts charge keys by turns beside different other keys, and under limits
@@ -43,7 +43,7 @@ func TestNoUnitsAreLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			clock := storetest.NewClock()
-			store := memstore.New(memstore.Options{Now: clock.Now})
+			store := memengine.New(memengine.Options{Now: clock.Now})
 			var instances [2]*lease.Layer
 			for i := range instances {
 				instances[i] = lease.Wrap(store, lease.Options{Leased: all, Now: clock.Now})
@@ -98,7 +98,7 @@ func TestPartOfASharedKey(t *testing.T) {
 	clock := storetest.NewClock()
 	tenant := weir.Limit{Name: "tenant", Algorithm: weir.SlidingLog, Count: 1000, Period: time.Hour}.MustCompile()
 	user := weir.Limit{Name: "user", Algorithm: weir.SlidingLog, Count: 1000, Period: time.Hour}.MustCompile()
-	l := lease.Wrap(memstore.New(memstore.Options{Now: clock.Now}), lease.Options{Leased: all, Part: 0.1, Now: clock.Now})
+	l := lease.Wrap(memengine.New(memengine.Options{Now: clock.Now}), lease.Options{Leased: all, Part: 0.1, Now: clock.Now})
 	most := int64(0)
 	for i := range 700 {
 		clock.Advance(time.Millisecond)

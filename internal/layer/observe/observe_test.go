@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/layer/observe"
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 )
 
 // seen keeps what an observer may not: copies.
@@ -36,7 +36,7 @@ func (s *seen) Observe(c *observe.Call) {
 
 // memory returns a bare store.
 func memory(_ testing.TB, clock *storetest.Clock) weir.Taker {
-	return memstore.New(memstore.Options{Now: clock.Now})
+	return memengine.New(memengine.Options{Now: clock.Now})
 }
 
 func TestStore(t *testing.T) {
@@ -49,7 +49,7 @@ func TestStore(t *testing.T) {
 func TestNobodyObserves(t *testing.T) {
 	t.Parallel()
 	a := storetest.NewAct(weir.Charge{Key: "k", Limit: weir.PerMinute(1).MustCompile(), Cost: 1})
-	observe.Wrap(memstore.New(memstore.Options{}), observe.Options{}).Take(context.Background(), []*weir.Act{a})
+	observe.Wrap(memengine.New(memengine.Options{}), observe.Options{}).Take(context.Background(), []*weir.Act{a})
 	if !a.Allowed() {
 		t.Errorf("got %+v, %v", a.Decisions, a.Err)
 	}
@@ -77,7 +77,7 @@ func TestCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, two, instead := weir.PerMinute(5).MustCompile(), weir.PerMinute(6).MustCompile(), weir.PerMinute(1).MustCompile()
 		var got seen
-		taker := observe.Wrap(swap{memstore.New(memstore.Options{}), instead, 3 * time.Millisecond}, observe.Options{Observer: &got})
+		taker := observe.Wrap(swap{memengine.New(memengine.Options{}), instead, 3 * time.Millisecond}, observe.Options{Observer: &got})
 		acts := []*weir.Act{
 			storetest.NewAct(weir.Charge{Key: "a", Limit: one, Cost: 1}, weir.Charge{Key: "b", Limit: two, Cost: 1}),
 			storetest.NewAct(weir.Charge{Key: "a", Limit: one, Cost: 1}),

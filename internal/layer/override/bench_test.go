@@ -8,7 +8,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/override"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 )
 
 // BenchmarkTake is what the decorator itself costs: over a Taker that does nothing.

@@ -12,14 +12,14 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/layer/override"
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 )
 
 // memory returns a bare store.
 func memory(_ testing.TB, clock *storetest.Clock) weir.Taker {
-	return memstore.New(memstore.Options{Now: clock.Now})
+	return memengine.New(memengine.Options{Now: clock.Now})
 }
 
 // TestTaker runs the suite without overrides and beside overrides of other keys.
@@ -91,7 +91,7 @@ func set(t testing.TB, taker *override.Layer, key string, limit weir.Limit, unti
 func place(o override.Options) (*override.Layer, *storetest.Clock) {
 	clock := storetest.NewClock()
 	o.Now = clock.Now
-	return override.Wrap(memstore.New(memstore.Options{Now: clock.Now}), o), clock
+	return override.Wrap(memengine.New(memengine.Options{Now: clock.Now}), o), clock
 }
 
 // charge takes cost units of a key, and demands that the cost stays as it was.
@@ -350,7 +350,7 @@ func TestOwnersDoNotShowInBudgets(t *testing.T) {
 		{nil, 3, 9, true, true, 9, 1, 9},
 	} {
 		clock := storetest.NewClock()
-		below := seen{memstore.New(memstore.Options{Now: clock.Now}), "pool", map[*weir.Limit]bool{}}
+		below := seen{memengine.New(memengine.Options{Now: clock.Now}), "pool", map[*weir.Limit]bool{}}
 		taker := override.Wrap(below, override.Options{Now: clock.Now})
 		if err := taker.Set(override.Override{Key: "caller", Limit: c.limit, Until: clock.Now().Add(time.Hour)}); err != nil {
 			t.Fatal(err)
@@ -942,7 +942,7 @@ func (idle) Take(context.Context, []*weir.Act) {}
 
 // A customer gets more for a day, and a key that misbehaves nothing.
 func ExampleLayer_Set() {
-	limits := override.Wrap(memstore.New(memstore.Options{}), override.Options{})
+	limits := override.Wrap(memengine.New(memengine.Options{}), override.Options{})
 	limiter, err := weir.NewLimiter(limits, "test", weir.PerMinute(10))
 	if err != nil {
 		panic(err)

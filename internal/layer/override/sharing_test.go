@@ -12,7 +12,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/override"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 )
 
 // sharingSteps is how many steps one budget sees.

@@ -17,11 +17,11 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/fuzztest"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/layer/denycache"
 	"github.com/weirlimit/weir/internal/layer/override"
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testing/fuzztest"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -61,7 +61,7 @@ func open(t *testing.T, change func(*Options)) *desk {
 	set := rules.MustParse("shop.yaml", text)
 	clock := storetest.NewClock()
 	d := &desk{t: t, clock: clock, set: set}
-	d.taker = override.Wrap(memstore.New(memstore.Options{Now: clock.Now}), override.Options{Now: clock.Now, Max: 3})
+	d.taker = override.Wrap(memengine.New(memengine.Options{Now: clock.Now}), override.Options{Now: clock.Now, Max: 3})
 	o := Options{
 		Rules: func() *rules.Set { return set }, Taker: denycache.Wrap(d.taker, denycache.Options{}), Overrides: d.taker, Now: clock.Now, Loopback: true,
 		ThrottleKey: func(key string) string { return "cl.throttle;" + key },

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirlimit/weir/internal/engine/memengine"
+	"github.com/weirlimit/weir/internal/engine/redisengine"
 	"github.com/weirlimit/weir/internal/layer/override"
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/server/internal/admin"
 	"github.com/weirlimit/weir/server/internal/dashboard"
 	"github.com/weirlimit/weir/server/internal/httpapi"
@@ -90,7 +90,7 @@ func (e *engine) describe(ctx context.Context) dashboard.Store {
 	}
 	d := dashboard.Store{Facts: []dashboard.Fact{fact("Store", strings.ReplaceAll(e.store.Describe(), ",", ", "))}}
 	switch s := e.store.Taker.(type) {
-	case *memstore.Store:
+	case *memengine.Store:
 		stats := s.Stats()
 		d.Facts = append(d.Facts,
 			fact("Shared by", "this process alone"),
@@ -98,7 +98,7 @@ func (e *engine) describe(ctx context.Context) dashboard.Store {
 			fact("Memory of keys", fmt.Sprintf("%.1f MiB", float64(stats.Bytes)/(1<<20))),
 			dashboard.Fact{Name: "Charges that shared a budget", Value: fmt.Sprint(stats.Overflowed), Bad: stats.Overflowed > 0},
 		)
-	case *redisstore.Store:
+	case *redisengine.Store:
 		d.Nodes = e.store.Nodes(ctx)
 		d.Instances = e.instances()
 		pool := e.store.Client.PoolStats()

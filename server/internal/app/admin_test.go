@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 // auth asks an app about a user of the domain demo.

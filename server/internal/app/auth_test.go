@@ -24,7 +24,7 @@ import (
 	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/status"
 
-	"github.com/weirlimit/weir/internal/fuzztest"
+	"github.com/weirlimit/weir/internal/testing/fuzztest"
 	"github.com/weirlimit/weir/server/internal/callers"
 )
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/fuzztest"
+	"github.com/weirlimit/weir/internal/testing/fuzztest"
 )
 
 // TestParseClientIP: each spelling believes what its constructor believes.

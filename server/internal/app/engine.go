@@ -12,8 +12,8 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/calls"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/layer/observe"
-	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/stack"
 	"github.com/weirlimit/weir/server/internal/config"
@@ -147,7 +147,7 @@ func (e *engine) stop(ctx context.Context) error {
 // yields reports whether calls yield before they wait, see [deadline.Yield]: a store in
 // memory never waits, and remote yields for others.
 func (e *engine) yields() bool {
-	_, inMemory := e.store.Taker.(*memstore.Store)
+	_, inMemory := e.store.Taker.(*memengine.Store)
 	return e.options.wrapStore == nil && inMemory || e.Remote != nil
 }
 

@@ -21,7 +21,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/calls"
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 // A pipeline sends calls of the rate limit service in one write.

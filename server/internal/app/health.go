@@ -15,8 +15,8 @@ import (
 	grpchealth "google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/weirlimit/weir/internal/engine/redisengine"
 	"github.com/weirlimit/weir/internal/outage"
-	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/server/internal/httpapi"
 )
 
@@ -205,12 +205,12 @@ const findingsPause = 10 * time.Second
 // findings are the problems with the settings of the store's servers. The readiness check
 // looks for them.
 type findings struct {
-	ask    func(context.Context) ([]redisstore.Finding, error)
+	ask    func(context.Context) ([]redisengine.Finding, error)
 	logger *slog.Logger
 
 	mu     sync.Mutex // guards the fields below; never held while waiting
 	asked  time.Time
-	known  []redisstore.Finding
+	known  []redisengine.Finding
 	worked bool // decisions were possible once
 	asking bool
 }
@@ -256,7 +256,7 @@ func (f *findings) refresh(ctx context.Context) {
 	f.asking = false
 	if err == nil {
 		f.known, f.asked = found, time.Now()
-		f.worked = f.worked || !slices.ContainsFunc(found, func(one redisstore.Finding) bool { return one.Fatal })
+		f.worked = f.worked || !slices.ContainsFunc(found, func(one redisengine.Finding) bool { return one.Fatal })
 	}
 	f.mu.Unlock()
 	for _, one := range found {

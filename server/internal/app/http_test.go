@@ -21,12 +21,12 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 	"github.com/weirlimit/weir/server/internal/httpapi"
-	"github.com/weirlimit/weir/server/internal/openapitest"
 	"github.com/weirlimit/weir/server/internal/panics"
 	"github.com/weirlimit/weir/server/internal/rls"
 	"github.com/weirlimit/weir/server/internal/rules"
+	"github.com/weirlimit/weir/server/internal/testing/openapitest"
 )
 
 const (

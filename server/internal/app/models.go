@@ -15,9 +15,9 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/callers"
-	"github.com/weirlimit/weir/server/internal/meter"
 	"github.com/weirlimit/weir/server/internal/metrics"
-	"github.com/weirlimit/weir/server/internal/mockmodel"
+	"github.com/weirlimit/weir/server/internal/models/meter"
+	"github.com/weirlimit/weir/server/internal/models/mockmodel"
 	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/server/internal/traffic"
 )

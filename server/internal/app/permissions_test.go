@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirlimit/weir/internal/pages"
+	"github.com/weirlimit/weir/internal/testing/pages"
 )
 
 // TestOpenFilesAreTold: a file with a secret that others have permissions for is

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 // TestReadinessKeepsDetails: rules that cannot be read are told by name to everybody,

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/internal/storetest"
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/storetest"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 func TestRepeats(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 	"github.com/weirlimit/weir/internal/logs"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/engine/memengine"
+	"github.com/weirlimit/weir/internal/engine/redisengine"
 	"github.com/weirlimit/weir/internal/layer/observe"
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/dashboard"
 	"github.com/weirlimit/weir/server/internal/httpapi"
@@ -191,9 +191,9 @@ func (t *telemetry) watch(a *App) {
 		s.RLQS = a.quotas.Stats
 	}
 	switch store := e.store.Taker.(type) {
-	case *memstore.Store:
+	case *memengine.Store:
 		s.Memory = store.Stats
-	case *redisstore.Store:
+	case *redisengine.Store:
 		s.Redis = func() metrics.Redis {
 			return metrics.Redis{PoolStats: *e.store.Client.PoolStats(), Foreign: store.Foreign()}
 		}

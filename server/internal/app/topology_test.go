@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 	"github.com/weirlimit/weir/server/internal/store"
 )
 

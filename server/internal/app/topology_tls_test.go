@@ -10,7 +10,7 @@ import (
 
 	"github.com/weirlimit/weir/server/internal/store"
 
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 // A secured store is one that wants to know who comes: by a certificate where it

@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/fuzztest"
+	"github.com/weirlimit/weir/internal/testing/fuzztest"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 

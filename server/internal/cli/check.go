@@ -18,7 +18,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/app"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/config"
-	"github.com/weirlimit/weir/server/internal/report"
+	"github.com/weirlimit/weir/server/internal/lab/report"
 	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/server/internal/settingfile"
 	"github.com/weirlimit/weir/server/internal/store"

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirlimit/weir/server/internal/convert"
-	"github.com/weirlimit/weir/server/internal/report"
+	"github.com/weirlimit/weir/server/internal/lab/convert"
+	"github.com/weirlimit/weir/server/internal/lab/report"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 

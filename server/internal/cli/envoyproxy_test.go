@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 
-	"github.com/weirlimit/weir/internal/pages"
+	"github.com/weirlimit/weir/internal/testing/pages"
 )
 
 // theirs are the variables that envoyproxy/ratelimit reads, as src/settings/settings.go

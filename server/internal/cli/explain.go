@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -26,7 +26,7 @@ func explain(ctx context.Context, w io.Writer, set *rules.Set, req *rules.Reques
 		return err
 	}
 	// Nothing moves but the keys, so that the output is the same at any time.
-	store := memstore.New(memstore.Options{Now: func() time.Time { return time.Unix(0, 0) }})
+	store := memengine.New(memengine.Options{Now: func() time.Time { return time.Unix(0, 0) }})
 	store.Take(ctx, found.Plan.Acts)
 	if err := found.Plan.Err(); err != nil {
 		return err

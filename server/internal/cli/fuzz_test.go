@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirlimit/weir/internal/fuzztest"
+	"github.com/weirlimit/weir/internal/testing/fuzztest"
 )
 
 // FuzzVariables: whatever an environment of envoyproxy/ratelimit holds, it is followed

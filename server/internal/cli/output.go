@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/weirlimit/weir/server/internal/report"
+	"github.com/weirlimit/weir/server/internal/lab/report"
 )
 
 // reportFlags say where a report goes.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/internal/pages"
+	"github.com/weirlimit/weir/internal/testing/pages"
 	"github.com/weirlimit/weir/server/internal/config"
 )
 

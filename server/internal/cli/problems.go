@@ -8,7 +8,7 @@ import (
 	"unicode"
 
 	"github.com/weirlimit/weir/server/internal/config"
-	"github.com/weirlimit/weir/server/internal/report"
+	"github.com/weirlimit/weir/server/internal/lab/report"
 	"github.com/weirlimit/weir/server/internal/settingfile"
 )
 

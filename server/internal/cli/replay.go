@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirlimit/weir/server/internal/accesslog"
-	"github.com/weirlimit/weir/server/internal/replay"
-	"github.com/weirlimit/weir/server/internal/report"
+	"github.com/weirlimit/weir/server/internal/lab/accesslog"
+	"github.com/weirlimit/weir/server/internal/lab/replay"
+	"github.com/weirlimit/weir/server/internal/lab/report"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 

@@ -8,9 +8,9 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
-	"github.com/weirlimit/weir/server/internal/accesslog"
 	"github.com/weirlimit/weir/server/internal/config"
-	"github.com/weirlimit/weir/server/internal/replay"
+	"github.com/weirlimit/weir/server/internal/lab/accesslog"
+	"github.com/weirlimit/weir/server/internal/lab/replay"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 

@@ -11,7 +11,7 @@ import (
 	"testing/iotest"
 	"time"
 
-	"github.com/weirlimit/weir/server/internal/accesslog"
+	"github.com/weirlimit/weir/server/internal/lab/accesslog"
 )
 
 func TestReplayProgress(t *testing.T) {

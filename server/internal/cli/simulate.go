@@ -13,8 +13,8 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/config"
-	"github.com/weirlimit/weir/server/internal/report"
-	"github.com/weirlimit/weir/server/internal/sim"
+	"github.com/weirlimit/weir/server/internal/lab/report"
+	"github.com/weirlimit/weir/server/internal/lab/sim"
 )
 
 // simulateFlags are the flags of weir simulate.

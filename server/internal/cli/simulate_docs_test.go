@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirlimit/weir/internal/pages"
+	"github.com/weirlimit/weir/internal/testing/pages"
 	"github.com/weirlimit/weir/server/internal/cli"
-	"github.com/weirlimit/weir/server/internal/report"
-	"github.com/weirlimit/weir/server/internal/sim"
+	"github.com/weirlimit/weir/server/internal/lab/report"
+	"github.com/weirlimit/weir/server/internal/lab/sim"
 )
 
 // TestSimulateDocs runs the commands of docs/simulate.md, and demands that the

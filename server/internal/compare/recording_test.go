@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/server/internal/rls"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -142,7 +142,7 @@ func newService(t *testing.T, now func() time.Time) *rls.Service {
 		t.Fatal(err)
 	}
 	set := rules.MustParse("edge.yaml", string(text))
-	return rls.New(rls.Options{Rules: func() *rules.Set { return set }, Taker: memstore.New(memstore.Options{Now: now}), Now: now})
+	return rls.New(rls.Options{Rules: func() *rules.Set { return set }, Taker: memengine.New(memengine.Options{Now: now}), Now: now})
 }
 
 // recordedAnswers returns the answer to each call.

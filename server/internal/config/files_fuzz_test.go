@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/weirlimit/weir/internal/fuzztest"
+	"github.com/weirlimit/weir/internal/testing/fuzztest"
 )
 
 // YAML takes more than most: a node for a byte or two, and what is said of it.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirlimit/weir/internal/pages"
+	"github.com/weirlimit/weir/internal/testing/pages"
 )
 
 // TestReference wants the page to describe every key.

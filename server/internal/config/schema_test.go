@@ -76,7 +76,7 @@ func jsonable(value any) any {
 func shipped(t *testing.T) []string {
 	t.Helper()
 	files := []string{"../rules/demo.yaml"}
-	for _, pattern := range []string{"../../../examples/*/rules*.yaml", "testdata/good/*.yaml", "../e2e/testdata/*.yaml"} {
+	for _, pattern := range []string{"../../../examples/*/rules*.yaml", "testdata/good/*.yaml", "../testing/e2e/testdata/*.yaml"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil || len(found) == 0 {
 			t.Fatalf("%s: %v, %v", pattern, found, err)

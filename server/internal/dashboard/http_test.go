@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 	"github.com/weirlimit/weir/server/internal/app"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/weirlimit/weir/internal/fuzztest"
+	"github.com/weirlimit/weir/internal/testing/fuzztest"
 )
 
 // decodeBoth decodes blocks, in fragments of a size, with a decoder of this package and with

@@ -10,9 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/problem"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 )
 
 const actRules = `
@@ -73,7 +73,7 @@ func shown(t *testing.T, w *httptest.ResponseRecorder) string {
 func walk(t *testing.T, steps []step) {
 	t.Helper()
 	clock := storetest.NewClock()
-	h := handlerOf(t, actRules, Options{Taker: memstore.New(memstore.Options{Now: clock.Now})})
+	h := handlerOf(t, actRules, Options{Taker: memengine.New(memengine.Options{Now: clock.Now})})
 	var want, got []string
 	for i, s := range steps {
 		clock.Advance(s.after)

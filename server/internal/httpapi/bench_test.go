@@ -4,11 +4,11 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 )
 
 func BenchmarkAuth(b *testing.B) {
-	h := handler(b, Options{Taker: memstore.New(memstore.Options{})})
+	h := handler(b, Options{Taker: memengine.New(memengine.Options{})})
 	r := subRequest("domain=shop&from=user=X-User")
 	w := &sink{header: http.Header{}}
 	b.ReportAllocs()
@@ -18,7 +18,7 @@ func BenchmarkAuth(b *testing.B) {
 }
 
 func BenchmarkTake(b *testing.B) {
-	h := handler(b, Options{Taker: memstore.New(memstore.Options{})})
+	h := handler(b, Options{Taker: memengine.New(memengine.Options{})})
 	body := takeOf(``, "user=1", "path=/login")
 	b.ReportAllocs()
 	for b.Loop() {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/engine/memengine"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 )
 
 // A wireCase is a conversation with a server whose store is empty, and whose clock stands.
@@ -50,7 +50,7 @@ func TestWireCases(t *testing.T) {
 			if test.Rules == "" {
 				test.Rules = "domain: empty\n"
 			}
-			h := handlerOf(t, test.Rules, Options{Taker: memstore.New(memstore.Options{Now: clock.Now})})
+			h := handlerOf(t, test.Rules, Options{Taker: memengine.New(memengine.Options{Now: clock.Now})})
 			for _, step := range test.Steps {
 				clock.Advance(time.Duration(step.AdvanceMS) * time.Millisecond)
 				if step.Path == "" {

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir/internal/problem"
-	"github.com/weirlimit/weir/server/internal/openapitest"
+	"github.com/weirlimit/weir/server/internal/testing/openapitest"
 )
 
 // document is what every call of these tests is held against.

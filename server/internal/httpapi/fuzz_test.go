@@ -12,8 +12,8 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/fuzztest"
 	"github.com/weirlimit/weir/internal/problem"
+	"github.com/weirlimit/weir/internal/testing/fuzztest"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 

@@ -13,7 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -69,7 +69,7 @@ func (waiting) Take(ctx context.Context, acts []*weir.Act) {
 // frozen is a store in memory whose clock stands still.
 func frozen() weir.Taker {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	return memstore.New(memstore.Options{Now: func() time.Time { return at }})
+	return memengine.New(memengine.Options{Now: func() time.Time { return at }})
 }
 
 func handler(t testing.TB, o Options) http.Handler {

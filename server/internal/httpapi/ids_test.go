@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/problem"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 )
 
 // TestIDHeader wants the caller's own id back, in the header only where it can
@@ -37,7 +37,7 @@ func TestIDHeader(t *testing.T) {
 func TestAuthHolds(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
-	h := handlerOf(t, actRules, Options{Taker: memstore.New(memstore.Options{Now: clock.Now})})
+	h := handlerOf(t, actRules, Options{Taker: memengine.New(memengine.Options{Now: clock.Now})})
 	wantAuth := func(query string, status int, headers map[string]string) string {
 		t.Helper()
 		w := auth(h, query)

@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/layer/observe"
-	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -17,7 +17,7 @@ import (
 // negative.
 func (f *fixture) hold(t *testing.T, key, value string, held, settled int64) {
 	t.Helper()
-	taker := observe.Wrap(memstore.New(memstore.Options{}), observe.Options{Observer: f.recorder})
+	taker := observe.Wrap(memengine.New(memengine.Options{}), observe.Options{Observer: f.recorder})
 	plan, err := f.set.Plan(&rules.Request{
 		Domain: "d", Descriptors: [][]rules.Entry{{{Key: key, Value: value}}}, Cost: held, Hold: time.Minute, ID: "call",
 	})

@@ -18,7 +18,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/observe"
-	"github.com/weirlimit/weir/internal/pages"
+	"github.com/weirlimit/weir/internal/testing/pages"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/rules"
 )

@@ -26,11 +26,11 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/calls"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/layer/denycache"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
 	"github.com/weirlimit/weir/internal/layer/lease"
 	"github.com/weirlimit/weir/internal/layer/observe"
-	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/metrics"
@@ -57,7 +57,7 @@ func newFixture(tb testing.TB, text string) *fixture {
 		tb.Fatal(err)
 	}
 	f.Metrics = metrics.New(metrics.Options{Traffic: f.recorder, Envoyproxy: true})
-	store := observe.Wrap(memstore.New(memstore.Options{}), observe.Options{Observer: f.Store()})
+	store := observe.Wrap(memengine.New(memengine.Options{}), observe.Options{Observer: f.Store()})
 	f.service = rls.New(rls.Options{
 		Rules: func() *rules.Set { return f.set }, Decided: f.Decided,
 		Taker: observe.Wrap(store, observe.Options{Observer: f.FrontEnd("rls", true)}),
@@ -284,7 +284,7 @@ func watched() metrics.Sources {
 			return metrics.Config{Revision: "0123456789abcdef", Loaded: time.Unix(1, 0), Successes: 1}
 		},
 		XDS:    func() xds.Status { return xds.Status{Connected: true} },
-		Memory: func() memstore.Stats { return memstore.Stats{Keys: 3} },
+		Memory: func() memengine.Stats { return memengine.Stats{Keys: 3} },
 		Redis:  func() metrics.Redis { return metrics.Redis{Foreign: 4} },
 		Remote: func() remote.Stats {
 			return remote.Stats{Calls: calls.Stats{Largest: 5, Unreachable: 1}}

@@ -6,10 +6,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/layer/denycache"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
 	"github.com/weirlimit/weir/internal/layer/lease"
-	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/server/internal/rlqs"
 	"github.com/weirlimit/weir/server/internal/traffic"
@@ -20,7 +20,7 @@ import (
 type Sources struct {
 	Config    func() Config
 	XDS       func() xds.Status
-	Memory    func() memstore.Stats
+	Memory    func() memengine.Stats
 	Redis     func() Redis
 	DenyCache func() denycache.Stats
 	Lease     func() lease.Stats
@@ -172,10 +172,10 @@ var envoyConfigFigures = []figure[Config]{
 	counter("ratelimit_service_config_load_error", "envoyproxy/ratelimit: how often rules files were wrong.", func(c *Config) float64 { return float64(c.Failures) }),
 }
 
-var memoryFigures = []figure[memstore.Stats]{
-	gauge("weir_memory_keys", "Keys in the memory store.", func(s *memstore.Stats) float64 { return float64(s.Keys) }),
-	gauge("weir_memory_bytes", "Memory of the keys, as the store estimates it.", func(s *memstore.Stats) float64 { return float64(s.Bytes) }),
-	counter("weir_memory_overflowed_total", "Charges of new keys that shared one budget because the memory was full.", func(s *memstore.Stats) float64 { return float64(s.Overflowed) }),
+var memoryFigures = []figure[memengine.Stats]{
+	gauge("weir_memory_keys", "Keys in the memory store.", func(s *memengine.Stats) float64 { return float64(s.Keys) }),
+	gauge("weir_memory_bytes", "Memory of the keys, as the store estimates it.", func(s *memengine.Stats) float64 { return float64(s.Bytes) }),
+	counter("weir_memory_overflowed_total", "Charges of new keys that shared one budget because the memory was full.", func(s *memengine.Stats) float64 { return float64(s.Overflowed) }),
 }
 
 var redisFigures = []figure[Redis]{

@@ -11,9 +11,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/layer/override"
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 // A pool of go-redis whose server is away looks once a second whether it was closed.
@@ -40,7 +40,7 @@ type instance struct {
 // Redis counts it until the test ends.
 func open(t testing.TB, client redis.UniversalClient, o Options) *instance {
 	t.Helper()
-	i := &instance{Layer: override.Wrap(memstore.New(memstore.Options{}), override.Options{})}
+	i := &instance{Layer: override.Wrap(memengine.New(memengine.Options{}), override.Options{})}
 	o.Client, o.Overrides = client, i.Layer
 	var err error
 	if i.group, err = New(o); err != nil {

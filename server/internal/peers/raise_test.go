@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/internal/layer/override"
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 // raises says which raises an instance has, in short.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 )
 
 // BenchmarkThrottle answers pipelines without a network, on the memory store.
@@ -25,7 +25,7 @@ func BenchmarkTake(b *testing.B) {
 func benchmark(b *testing.B, command string) {
 	for name, depth := range map[string]int{"alone": 1, "pipeline of 64": 64} {
 		b.Run(name, func(b *testing.B) {
-			s := newServer(b, Options{Taker: memstore.New(memstore.Options{})})
+			s := newServer(b, Options{Taker: memengine.New(memengine.Options{})})
 			c := newSession(s, nopConn{})
 			input := strings.Repeat(command, depth)
 			b.ReportAllocs()
@@ -43,7 +43,7 @@ func benchmark(b *testing.B, command string) {
 func BenchmarkDistinctLimits(b *testing.B) {
 	for _, n := range []int{1, 1000, 20_000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			c := newSession(newServer(b, Options{Taker: memstore.New(memstore.Options{})}), nopConn{})
+			c := newSession(newServer(b, Options{Taker: memengine.New(memengine.Options{})}), nopConn{})
 			commands := make([]string, n)
 			for i := range commands {
 				commands[i] = bulks("WEIR.TAKE", "user42", strconv.Itoa(100_000+i)+"/min")
@@ -68,7 +68,7 @@ func BenchmarkConnection(b *testing.B) {
 		"ordinary": func(c net.Conn) net.Conn { return struct{ net.Conn }{c} },
 	} {
 		b.Run(name, func(b *testing.B) {
-			s := newServer(b, Options{Taker: memstore.New(memstore.Options{})})
+			s := newServer(b, Options{Taker: memengine.New(memengine.Options{})})
 			address := listen(b, s, wrap)
 			command := []byte(bulks("CL.THROTTLE", "user42", "99", "100000", "60"))
 			b.SetParallelism(8)

@@ -14,8 +14,8 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/engine/memengine"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -63,7 +63,7 @@ func TestWireCases(t *testing.T) {
 
 func (test *wireCase) run(t *testing.T, proto int) {
 	clock := storetest.NewClock()
-	o := Options{Taker: memstore.New(memstore.Options{Now: clock.Now})}
+	o := Options{Taker: memengine.New(memengine.Options{Now: clock.Now})}
 	if test.Rules != "" {
 		set, err := rules.Parse("cases.json", []byte(test.Rules))
 		if err != nil {

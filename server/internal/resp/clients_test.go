@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
 // The answers to eleven CL.THROTTLE a 9 10 60, by a clock that stands.

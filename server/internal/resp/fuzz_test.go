@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/weirlimit/weir/internal/fuzztest"
+	"github.com/weirlimit/weir/internal/testing/fuzztest"
 )
 
 // FuzzParse holds the reader of requests to its bounds, and to one answer

@@ -9,8 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/engine/memengine"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -58,7 +58,7 @@ func TestAgainstRedisCell(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		clock := storetest.NewClock()
 		begin := clock.Micros()
-		s := New(Options{Taker: memstore.New(memstore.Options{Now: clock.Now}), Rules: rules.Demo})
+		s := New(Options{Taker: memengine.New(memengine.Options{Now: clock.Now}), Rules: rules.Demo})
 		cells := make([]cell, 3)
 		for i := range cells {
 			cells[i].count = rapid.Int64Range(1, 5000).Draw(t, "count")

@@ -13,8 +13,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/engine/memengine"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -41,7 +41,7 @@ func protected(t testing.TB, failed func()) *callers.Authenticator {
 func newServer(t testing.TB, o Options) *Server {
 	t.Helper()
 	if o.Taker == nil {
-		o.Taker = memstore.New(memstore.Options{Now: storetest.NewClock().Now})
+		o.Taker = memengine.New(memengine.Options{Now: storetest.NewClock().Now})
 	}
 	if o.Rules == nil {
 		o.Rules = rules.Demo

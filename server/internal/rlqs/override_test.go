@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/layer/override"
-	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/stack"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -16,7 +16,7 @@ import (
 func TestOverrides(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		set, store := parsed(t, some), stack.New(memstore.New(memstore.Options{}), stack.Options{})
+		set, store := parsed(t, some), stack.New(memengine.New(memengine.Options{}), stack.Options{})
 		s := New(Options{Rules: func() *rules.Set { return set }, Taker: store})
 		e := dial(t, s)
 		key := "edge/a=1;a#1"

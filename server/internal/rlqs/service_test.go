@@ -19,7 +19,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/server/internal/frames"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -210,7 +210,7 @@ func TestAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := leasing(t, memstore.New(memstore.Options{}))
+				s := leasing(t, memengine.New(memengine.Options{}))
 				e := dial(t, s)
 				e.report(0, 1, c.id...)
 				if got := e.next(0); got != c.want {
@@ -228,7 +228,7 @@ func TestAnswers(t *testing.T) {
 func TestSettlement(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := memstore.New(memstore.Options{})
+		store := memengine.New(memengine.Options{})
 		s := leasing(t, store)
 		e := dial(t, s)
 		e.report(0, 1, "day", "1")
@@ -283,7 +283,7 @@ func TestSettlement(t *testing.T) {
 func TestUnread(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := memstore.New(memstore.Options{})
+		store := memengine.New(memengine.Options{})
 		s := leasing(t, store)
 		e := dial(t, s)
 		e.deaf.Store(true)
@@ -312,7 +312,7 @@ func TestUnread(t *testing.T) {
 func TestShares(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := leasing(t, memstore.New(memstore.Options{}))
+		s := leasing(t, memengine.New(memengine.Options{}))
 		a, b := dial(t, s), dial(t, s)
 		a.report(0, 1, "a", "1")
 		synctest.Wait()
@@ -344,7 +344,7 @@ func TestShares(t *testing.T) {
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := memstore.New(memstore.Options{})
+		store := memengine.New(memengine.Options{})
 		s := leasing(t, store)
 		e := dial(t, s)
 		e.report(0, 1, "day", "1")
@@ -381,7 +381,7 @@ func TestFollowsRules(t *testing.T) {
 		var set atomic.Pointer[rules.Set]
 		set.Store(rules.NotLoaded())
 		refused := 0
-		s := New(Options{Rules: set.Load, Taker: memstore.New(memstore.Options{}), Unmatched: func(_ *rules.Request, why rules.Unmatched) bool {
+		s := New(Options{Rules: set.Load, Taker: memengine.New(memengine.Options{}), Unmatched: func(_ *rules.Request, why rules.Unmatched) bool {
 			refused++
 			return why == rules.UnmatchedRule
 		}})
@@ -437,7 +437,7 @@ func (f *failing) Take(ctx context.Context, acts []*weir.Act) {
 func TestStoreFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := &failing{Taker: memstore.New(memstore.Options{})}
+		store := &failing{Taker: memengine.New(memengine.Options{})}
 		s := leasing(t, store)
 		e := dial(t, s)
 		store.broken.Store(true)
@@ -485,7 +485,7 @@ func TestFailOpen(t *testing.T) {
 func TestStopsAsStreamsEnd(t *testing.T) {
 	t.Parallel()
 	for range 20 {
-		s := leasing(t, memstore.New(memstore.Options{}))
+		s := leasing(t, memengine.New(memengine.Options{}))
 		all := make([]*client, 300)
 		for i := range all {
 			all[i] = dial(t, s)
@@ -508,7 +508,7 @@ func TestRejected(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		set := parsed(t, some)
-		s := New(Options{Rules: func() *rules.Set { return set }, Taker: memstore.New(memstore.Options{}), Buckets: 2})
+		s := New(Options{Rules: func() *rules.Set { return set }, Taker: memengine.New(memengine.Options{}), Buckets: 2})
 		wants := func(err error, code codes.Code, text string) {
 			t.Helper()
 			if status.Code(err) != code || !strings.Contains(err.Error(), text) {

@@ -13,7 +13,7 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/server/internal/frames"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -240,7 +240,7 @@ func simulate(t *testing.T, seed uint64, rate, burst int, demand float64, kinds 
 			t.Fatal(err)
 		}
 		s := &sim{r: rand.New(rand.NewPCG(seed, 7)), token: make(chan struct{}, 1), running: make(chan struct{}, 10_000), kinds: kinds}
-		s.options = Options{Rules: func() *rules.Set { return set }, Taker: memstore.New(memstore.Options{}), refundAtOnce: mutant}
+		s.options = Options{Rules: func() *rules.Set { return set }, Taker: memengine.New(memengine.Options{}), refundAtOnce: mutant}
 		s.service = New(s.options)
 		for range n {
 			s.envoys = append(s.envoys, &simEnvoy{reportAt: time.Now().Add(time.Duration(s.r.Float64() * float64(5*time.Second))), load: demand / float64(n)})

@@ -6,14 +6,14 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/server/internal/rls"
 )
 
 // TestHandlerAllocates bounds what a request of three descriptors costs besides the
 // transport: the text of its message, the context, the keys, the answer and the messages that it is made of.
 func TestHandlerAllocates(t *testing.T) {
-	s := newService(t, theirs, rls.Options{Taker: memstore.New(memstore.Options{})})
+	s := newService(t, theirs, rls.Options{Taker: memengine.New(memengine.Options{})})
 	raw, err := proto.Marshal(ask(t, "most=10.0.0.1; outer=a,inner=/; outer=b,inner=/"))
 	if err != nil {
 		t.Fatal(err)

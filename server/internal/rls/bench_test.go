@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/server/internal/rls"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -20,7 +20,7 @@ func BenchmarkAnswer(b *testing.B) {
 		"longest":  "most=" + strings.Repeat("x", 200<<10),
 	} {
 		b.Run(name, func(b *testing.B) {
-			s := newService(b, theirs, rls.Options{Taker: memstore.New(memstore.Options{})})
+			s := newService(b, theirs, rls.Options{Taker: memengine.New(memengine.Options{})})
 			raw, err := proto.Marshal(ask(b, descriptors))
 			if err != nil {
 				b.Fatal(err)

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/weirlimit/weir/internal/fuzztest"
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
+	"github.com/weirlimit/weir/internal/testing/fuzztest"
 	"github.com/weirlimit/weir/server/internal/rls"
 )
 
@@ -75,7 +75,7 @@ func FuzzRequest(f *testing.F) {
 		}
 		f.Add(text)
 	}
-	service := newService(f, fuzzRules, rls.Options{Mode: rls.Mode{Headers: &rls.DefaultHeaders, Metadata: true}, Taker: memstore.New(memstore.Options{})})
+	service := newService(f, fuzzRules, rls.Options{Mode: rls.Mode{Headers: &rls.DefaultHeaders, Metadata: true}, Taker: memengine.New(memengine.Options{})})
 	f.Fuzz(func(t *testing.T, text []byte) {
 		m := new(rlsv3.RateLimitRequest)
 		fuzztest.Within(t, fuzztest.MostBytes, len(text), func() {
@@ -125,7 +125,7 @@ func FuzzJSON(f *testing.F) {
 		f.Add(text)
 	}
 	f.Add([]byte(`{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"\ud800"}]}],"hits_addend":"1"}`))
-	service := newService(f, fuzzRules, rls.Options{Mode: rls.Mode{Metadata: true}, Taker: memstore.New(memstore.Options{})})
+	service := newService(f, fuzzRules, rls.Options{Mode: rls.Mode{Metadata: true}, Taker: memengine.New(memengine.Options{})})
 	f.Fuzz(func(t *testing.T, body []byte) {
 		fuzztest.Within(t, fuzztest.MostBytes, len(body), func() {
 			w := httptest.NewRecorder()

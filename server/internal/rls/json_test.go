@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/engine/memengine"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/rls"
 )
@@ -29,7 +29,7 @@ func TestJSON(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
 	clock.Set(midday)
-	s := newService(t, theirs, rls.Options{Now: clock.Now, Taker: memstore.New(memstore.Options{Now: clock.Now})})
+	s := newService(t, theirs, rls.Options{Now: clock.Now, Taker: memengine.New(memengine.Options{Now: clock.Now})})
 	for _, c := range []struct {
 		body, want string
 		status     int
@@ -68,7 +68,7 @@ func TestJSON(t *testing.T) {
 
 func TestJSONRefuses(t *testing.T) {
 	t.Parallel()
-	s := newService(t, theirs, rls.Options{Taker: memstore.New(memstore.Options{})})
+	s := newService(t, theirs, rls.Options{Taker: memengine.New(memengine.Options{})})
 	for body, want := range map[string]int{
 		``:                                     400,
 		`null`:                                 400,
@@ -90,7 +90,7 @@ func TestJSONRefuses(t *testing.T) {
 // TestJSONIsOutlined: see httpapi's TestBodiesAreOutlined.
 func TestJSONIsOutlined(t *testing.T) {
 	t.Parallel()
-	s := newService(t, theirs, rls.Options{Taker: memstore.New(memstore.Options{}), Budget: admission.NewBudget(128 << 10)})
+	s := newService(t, theirs, rls.Options{Taker: memengine.New(memengine.Options{}), Budget: admission.NewBudget(128 << 10)})
 	for body, want := range map[string]int{
 		strings.Repeat(`{"entries":[{}]},`, 300):              503,
 		strings.Repeat(`{},`, 2000):                           400,

@@ -7,9 +7,9 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 	"github.com/weirlimit/weir/server/internal/rls"
 )
 
@@ -26,7 +26,7 @@ func TestNegativeHitsBeyondTheKeyLimit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			clock := storetest.NewClock()
-			store := memstore.New(memstore.Options{Now: clock.Now})
+			store := memengine.New(memengine.Options{Now: clock.Now})
 			var servers [2]*bench
 			for i := range servers {
 				taker := keylimit.Wrap(store, keylimit.Options{Now: clock.Now, Budget: func(*weir.Charge) weir.KeyLimit {

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	overrides "github.com/weirlimit/weir/internal/layer/override"
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 	"github.com/weirlimit/weir/server/internal/rls"
 )
 
@@ -17,7 +17,7 @@ func TestOverridden(t *testing.T) {
 	t.Parallel()
 	b := &bench{t: t, clock: storetest.NewClock()}
 	b.clock.Set(midday)
-	taker := overrides.Wrap(memstore.New(memstore.Options{Now: b.clock.Now}), overrides.Options{Now: b.clock.Now})
+	taker := overrides.Wrap(memengine.New(memengine.Options{Now: b.clock.Now}), overrides.Options{Now: b.clock.Now})
 	b.service = newService(t, "domain: d\ndescriptors: [{key: m, rate_limit: {unit: minute, requests_per_unit: 5}}]", rls.Options{
 		Now: b.clock.Now, Taker: taker,
 	})

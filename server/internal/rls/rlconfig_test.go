@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/server/internal/rls"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -33,7 +33,7 @@ descriptors:
       - {algorithm: sliding_log, requests_per_unit: 1, unit: minute}
       - {algorithm: fixed_window, requests_per_unit: 9, unit: hour}
 `)
-	service := rls.New(rls.Options{Rules: func() *rules.Set { return set }, Taker: memstore.New(memstore.Options{})})
+	service := rls.New(rls.Options{Rules: func() *rules.Set { return set }, Taker: memengine.New(memengine.Options{})})
 	answer := httptest.NewRecorder()
 	service.Config().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/rlconfig", nil))
 	want := `mongo_cps.database_users: unit=SECOND requests_per_unit=500, shadow_mode: true, quota_mode: false

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/engine/memengine"
+	"github.com/weirlimit/weir/internal/testing/storetest"
 	"github.com/weirlimit/weir/server/internal/rls"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -36,7 +36,7 @@ func newBench(t testing.TB, yaml string, mode rls.Mode) *bench {
 	t.Helper()
 	b := &bench{t: t, clock: storetest.NewClock()}
 	b.clock.Set(midday)
-	b.service = newService(t, yaml, rls.Options{Mode: mode, Now: b.clock.Now, Taker: memstore.New(memstore.Options{Now: b.clock.Now})})
+	b.service = newService(t, yaml, rls.Options{Mode: mode, Now: b.clock.Now, Taker: memengine.New(memengine.Options{Now: b.clock.Now})})
 	return b
 }
 

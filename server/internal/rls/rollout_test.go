@@ -8,7 +8,7 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/server/internal/rls"
 )
 
@@ -55,7 +55,7 @@ func (f tells) Take(ctx context.Context, acts []*weir.Act) {
 
 func TestTrialThatFailsIsNotTold(t *testing.T) {
 	t.Parallel()
-	s := newService(t, rollout, rls.Options{Taker: tells{memstore.New(memstore.Options{}), weir.ErrBackend}})
+	s := newService(t, rollout, rls.Options{Taker: tells{memengine.New(memengine.Options{}), weir.ErrBackend}})
 	answer, err := call(t.Context(), s, ask(t, "user=1"))
 	if err != nil || answer.GetOverallCode() != rlsv3.RateLimitResponse_OK || answer.GetStatuses()[0].GetLimitRemaining() != 2 {
 		t.Errorf("got %v, %v", answer, err)

@@ -10,7 +10,7 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/server/internal/rls"
 )
 
@@ -60,7 +60,7 @@ func TestClientsChooseValues(t *testing.T) {
 		digest, long[:256] + "#" + digest[7:],
 	}
 	for _, metadata := range []bool{false, true} {
-		s := newService(t, valueRules, rls.Options{Mode: rls.Mode{Metadata: metadata}, Taker: memstore.New(memstore.Options{})})
+		s := newService(t, valueRules, rls.Options{Mode: rls.Mode{Metadata: metadata}, Taker: memengine.New(memengine.Options{})})
 		for _, key := range []string{"path", "own"} {
 			for _, value := range values {
 				if n := passed(t, s, key, value); n != 3 {
@@ -74,7 +74,7 @@ func TestClientsChooseValues(t *testing.T) {
 // TestPaddedValuesMatchTheirRules: padding in the middle does not lead to another rule.
 func TestPaddedValuesMatchTheirRules(t *testing.T) {
 	t.Parallel()
-	s := newService(t, valueRules, rls.Options{Taker: memstore.New(memstore.Options{})})
+	s := newService(t, valueRules, rls.Options{Taker: memengine.New(memengine.Options{})})
 	for _, padding := range []string{"", strings.Repeat("x=&", 10_000), "\xff\xff&"} {
 		if n := passed(t, s, "page", "/login?"+padding+"next=/"); n != 3 {
 			t.Errorf("%d bytes of padding: %d of 8 pass, want 3", len(padding), n)

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -87,7 +87,7 @@ func TestGroups(t *testing.T) {
 func TestWaterfall(t *testing.T) {
 	t.Parallel()
 	set := parse(t, waterfall)
-	taker := memstore.New(memstore.Options{Now: func() time.Time { return time.Unix(1, 0) }})
+	taker := memengine.New(memengine.Options{Now: func() time.Time { return time.Unix(1, 0) }})
 	var got []string
 	for _, descriptor := range []string{"tenant=a", "tenant=a", "tenant=a", "tenant=b", "tenant=a", "tenant=a", "three=x", "watched=1", "watched=1", "watched=1", "watched=1", "watched=1"} {
 		plan, err := set.Plan(request(descriptor))

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -34,7 +34,7 @@ func TestPlanAllocates(t *testing.T) {
 func TestFreedPlansLeaveNothing(t *testing.T) {
 	t.Parallel()
 	set := parse(t, shop)
-	store := memstore.New(memstore.Options{})
+	store := memengine.New(memengine.Options{})
 	descriptors := []string{
 		"user=42", "tenant=acme", "tenant=a,user=b", "path=/x", "path=/y z", "trial=1", "ip=10.1.1.1", "host=a", "free=1", "none=1",
 		"user=" + strings.Repeat("%", 1000),

@@ -8,7 +8,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -35,7 +35,7 @@ descriptors:
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store := memstore.New(memstore.Options{})
+			store := memengine.New(memengine.Options{})
 			broken := acts.TakerFunc(func(ctx context.Context, all []*weir.Act) {
 				store.Take(ctx, all)
 				for _, a := range all {

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -65,7 +65,7 @@ func taken(t *testing.T, set *rules.Set, store weir.Taker, req *rules.Request) *
 func TestTrialRefusesNobody(t *testing.T) {
 	t.Parallel()
 	set := parse(t, rollout)
-	store := memstore.New(memstore.Options{})
+	store := memengine.New(memengine.Options{})
 	for i, want := range []string{"granted store, granted store", "granted store, granted shadow", "granted store, granted shadow", "refused store, granted shadow"} {
 		plan := taken(t, set, store, request("user=1"))
 		got := ""
@@ -82,7 +82,7 @@ func TestTrialRefusesNobody(t *testing.T) {
 func TestTrialIsNobodysMistake(t *testing.T) {
 	t.Parallel()
 	set := parse(t, rollout)
-	store := memstore.New(memstore.Options{})
+	store := memengine.New(memengine.Options{})
 	// Without an id nobody can hold a place, and the request gets none for a trial.
 	plan := taken(t, set, store, request("place=1"))
 	if plan.ID != "" || plan.Acts[1].Err == nil || plan.Err() != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/redisstore"
+	"github.com/weirlimit/weir/internal/engine/memengine"
+	"github.com/weirlimit/weir/internal/engine/redisengine"
 	"github.com/weirlimit/weir/server/internal/settingfile"
 )
 
@@ -120,7 +120,7 @@ func (s *Store) openMemory(o *Options) error {
 	if o.Passwords != (Passwords{}) {
 		return invalidURL("memory", "redis://…, for there are passwords for it")
 	}
-	s.Taker = memstore.New(memstore.Options{Logger: o.Logger})
+	s.Taker = memengine.New(memengine.Options{Logger: o.Logger})
 	return o.TLS.apply(nil)
 }
 
@@ -141,13 +141,13 @@ func (s *Store) openRedis(o *Options, secret string) error {
 		to.Dialer = s.credential.dial(redis.NewDialer(to.Options))
 		s.closers = append(s.closers, s.credential.close)
 	}
-	options := redisstore.Options{Prefix: o.Prefix, Secret: secret, Logger: o.Logger}
+	options := redisengine.Options{Prefix: o.Prefix, Secret: secret, Logger: o.Logger}
 	s.Client = to.client()
 	s.closers = append(s.closers, s.Client.Close)
 	if s.credential != nil {
 		hookEachServer(s.Client, s.credential)
 	}
-	if s.Taker, err = redisstore.New(s.Client, options); err != nil {
+	if s.Taker, err = redisengine.New(s.Client, options); err != nil {
 		return err
 	}
 	s.topology = newTopology(to, s.Client)
@@ -175,8 +175,8 @@ func (s *Store) Ping(ctx context.Context) error {
 }
 
 // Check returns what is wrong with the settings of the servers.
-func (s *Store) Check(ctx context.Context) ([]redisstore.Finding, error) {
-	if store, ok := s.Taker.(*redisstore.Store); ok {
+func (s *Store) Check(ctx context.Context) ([]redisengine.Finding, error) {
+	if store, ok := s.Taker.(*redisengine.Store); ok {
 		return store.Check(ctx)
 	}
 	return nil, nil

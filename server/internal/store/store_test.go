@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/fuzztest"
+	"github.com/weirlimit/weir/internal/testing/fuzztest"
 )
 
 func TestOpenRefuses(t *testing.T) {

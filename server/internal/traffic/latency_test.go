@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/layer/observe"
-	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/server/internal/traffic"
 )
 
@@ -101,7 +101,7 @@ func TestTimings(t *testing.T) {
 // TestTimingAllocates: only the first call of a limit does.
 func TestTimingAllocates(t *testing.T) {
 	f := newFixture(t, shop, traffic.Options{})
-	taker := observe.Wrap(memstore.New(memstore.Options{}), observe.Options{Observer: f})
+	taker := observe.Wrap(memengine.New(memengine.Options{}), observe.Options{Observer: f})
 	limit := f.set.Rules()[0].Limits[0].Limit
 	acts := []*weir.Act{{Charges: []weir.Charge{{Key: "shop/user=a", Limit: limit, Cost: 1}}, Decisions: make([]weir.Decision, 1)}}
 	if n := testing.AllocsPerRun(1000, func() { taker.Take(context.Background(), acts) }); n >= 1 {

@@ -17,9 +17,9 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/engine/memengine"
 	"github.com/weirlimit/weir/internal/layer/observe"
-	"github.com/weirlimit/weir/internal/memstore"
-	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/internal/testing/testserver"
 	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/server/internal/traffic"
 )
@@ -58,7 +58,7 @@ func newFixture(tb testing.TB, text string, o traffic.Options) *fixture {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return &fixture{r, set, observe.Wrap(memstore.New(memstore.Options{}), observe.Options{Observer: r})}
+	return &fixture{r, set, observe.Wrap(memengine.New(memengine.Options{}), observe.Options{Observer: r})}
 }
 
 func (f *fixture) take(tb testing.TB, key, value string, cost int64) {
@@ -380,7 +380,7 @@ func TestJournalOfShadows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, log := logged(t, shop)
 		defer f.Stop(context.Background())
-		watching := &fixture{f.Recorder, f.set, observe.Wrap(memstore.New(memstore.Options{}), observe.Options{Observer: unenforced{f.Recorder}})}
+		watching := &fixture{f.Recorder, f.set, observe.Wrap(memengine.New(memengine.Options{}), observe.Options{Observer: unenforced{f.Recorder}})}
 		for range 3 {
 			f.take(t, "watched", "a", 1)
 			f.take(t, "none", "a", 1)

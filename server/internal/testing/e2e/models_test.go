@@ -1,0 +1,81 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/weirlimit/weir/internal/testing/pages"
+	"github.com/weirlimit/weir/internal/testing/testserver"
+)
+
+// models starts a proxy for language models, and returns its addresses by protocol.
+func models(t *testing.T, args ...string) (*process, map[string]string) {
+	t.Helper()
+	p := start(t, nil, binary(t), append([]string{"models", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
+	return p, p.named("models", "admin")
+}
+
+// ofModels are the parts of docs/models.md that differ from run to run.
+var ofModels = regexp.MustCompile(`[A-Z2-7]{26}|raise [A-Z2-7]{8}|[0-9]+ (left|used|remain)|in [0-9][0-9.a-zµ]*|until [0-9T:-]+Z`)
+
+// TestModelsDocs starts the proxy with the rules of docs/models.md and runs its calls.
+func TestModelsDocs(t *testing.T) {
+	t.Parallel()
+	testserver.Require(t, "curl")
+	dir := t.TempDir()
+	rules, callers := filepath.Join(dir, "models.yaml"), filepath.Join(dir, "callers.yaml")
+	var s *shell
+	pages.Hold(t, "docs/models.md", ofModels, func(b pages.Block) string {
+		switch {
+		case b.File != "":
+			if err := os.WriteFile(filepath.Join(dir, b.File), []byte(b.Text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		case strings.Contains(b.Text, "--mock"):
+			_, addrs := models(t, "--mock", "--config", rules, "--callers", callers)
+			s = newShell(t, "127.0.0.1:8090", addrs["models"], "models.yaml", rules, "ops-token", filepath.Join(dir, "ops-token"))
+			s.run("export WEIR_ADMIN=http://" + addrs["admin"])
+		case b.Language == "console":
+			return s.console(b.Text)
+		}
+		return b.Text
+	})
+}
+
+// ofPeople are the parts of the pages for people and their leads that differ from run to run.
+var ofPeople = regexp.MustCompile(`"(?:used|held)":"?[0-9.]+|"remaining":"?[0-9.]+"?(?:,"resets_at":"[^"]*")?|raise [A-Z2-7]{8}|-?[0-9]+ left|in [0-9]+ s|until [0-9T:-]+Z`)
+
+// people runs the commands of a page against a proxy with the rules and callers of docs/models.md.
+func people(t *testing.T, page string) {
+	t.Helper()
+	testserver.Require(t, "curl")
+	dir := t.TempDir()
+	for _, b := range pages.Blocks(t, "docs/models.md") {
+		if b.File == "" {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(dir, b.File), []byte(b.Text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rules := filepath.Join(dir, "models.yaml")
+	_, addrs := models(t, "--mock", "--config", rules, "--callers", filepath.Join(dir, "callers.yaml"))
+	s := newShell(t, "127.0.0.1:8090", addrs["models"], "models.yaml", rules, "ops-token", filepath.Join(dir, "ops-token"))
+	s.run("export WEIR_ADMIN=http://" + addrs["admin"])
+	pages.Hold(t, page, ofPeople, func(b pages.Block) string { return s.console(b.Text) })
+}
+
+// TestYourLimitsDocs makes the calls of docs/your-limits.md.
+func TestYourLimitsDocs(t *testing.T) {
+	t.Parallel()
+	people(t, "docs/your-limits.md")
+}
+
+// TestRaisingLimitsDocs runs the commands of docs/raising-limits.md.
+func TestRaisingLimitsDocs(t *testing.T) {
+	t.Parallel()
+	people(t, "docs/raising-limits.md")
+}
