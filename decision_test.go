@@ -23,7 +23,9 @@ func refused(wait time.Duration) weir.Decision {
 
 func TestStrictest(t *testing.T) {
 	t.Parallel()
-	limit := func(count int64) *weir.Limit { return weir.PerDay(count).MustCompile() }
+	limit := func(count int64) *weir.Limit {
+		return weir.Limit{Algorithm: weir.FixedWindow, Count: count, Period: 24 * time.Hour}.MustCompile()
+	}
 	for name, c := range map[string]struct {
 		counts    []int64
 		decisions []weir.Decision
@@ -38,6 +40,8 @@ func TestStrictest(t *testing.T) {
 		"never is longest":            {[]int64{10, 10}, []weir.Decision{refused(time.Hour), refused(weir.Never)}, 1},
 		"first of equal waits":        {[]int64{10, 10}, []weir.Decision{refused(7), refused(7)}, 0},
 		"large counts":                {[]int64{1e9, 1e9}, []weir.Decision{granted(999_999_999), granted(999_999_998)}, 1},
+		"large budgets":               {[]int64{5e9, 9e9}, []weir.Decision{granted(2_049_638_231), granted(2)}, 1},
+		"largest budgets":             {[]int64{1e15 - 1, 1e15 - 1}, []weir.Decision{granted(1e15 - 1), granted(1e15 - 2)}, 1},
 		"not charged does not refuse": {[]int64{10, 10}, []weir.Decision{{Outcome: weir.NotCharged}, refused(1)}, 1},
 	} {
 		charges := make([]weir.Charge, len(c.counts))

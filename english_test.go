@@ -165,6 +165,69 @@ func TestPrivateWordsCatches(t *testing.T) {
 	}
 }
 
+// TestCommentsName: a comment begins with the name that it describes, in any number. What was
+// renamed without its comment is found so.
+func TestCommentsName(t *testing.T) {
+	t.Parallel()
+	described := 0
+	for _, path := range goFiles(t) {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, path, nil, parser.SkipObjectResolution|parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ast.IsGenerated(file) {
+			continue
+		}
+		for _, d := range file.Decls {
+			name, doc := documented(d)
+			if doc.Text() == "" {
+				continue
+			}
+			if described++; !beginsWith(doc.Text(), name) {
+				t.Errorf("%s:%d: the comment of %s begins with another name: %q", path, fset.Position(d.Pos()).Line, name, firstLine(doc.Text()))
+			}
+		}
+	}
+	if described < 3000 {
+		t.Errorf("only %d comments were found", described)
+	}
+}
+
+// documented returns the name of a function, or of a type that is declared alone, and its comment.
+func documented(d ast.Decl) (string, *ast.CommentGroup) {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		return d.Name.Name, d.Doc
+	case *ast.GenDecl:
+		if d.Tok == token.TYPE && !d.Lparen.IsValid() {
+			return d.Specs[0].(*ast.TypeSpec).Name.Name, d.Doc
+		}
+	}
+	return "", nil
+}
+
+// beginsWith reports whether a comment begins with a name, perhaps behind an article.
+func beginsWith(text, name string) bool {
+	words := strings.Fields(text)
+	if slices.Contains([]string{"A", "An", "The"}, words[0]) {
+		words = words[1:]
+	}
+	if len(words) == 0 {
+		return false
+	}
+	first := strings.ToLower(strings.TrimRight(words[0], ",.:;'s"))
+	return first == strings.ToLower(strings.TrimRight(name, "s"))
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}
+
 var (
 	metric = regexp.MustCompile(`^weir_[a-z_]+$`)
 	logs   = []string{"Debug", "Info", "Warn", "Error", "DebugContext", "InfoContext", "WarnContext", "ErrorContext", "Log", "LogAttrs"}

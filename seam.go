@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"math/bits"
 	"time"
 
 	"github.com/weirlimit/weir/internal/algo"
@@ -389,9 +390,10 @@ func stricter(charges []Charge, decisions []Decision, i, j int) bool {
 	if a.Outcome == Refused || b.Outcome == Refused {
 		return scarcer(a, b)
 	}
-	// Counts and remainders are below 2³², so the products fit.
-	return uint64(a.Remaining)*uint64(decidedBy(charges, decisions, j).Count) <
-		uint64(b.Remaining)*uint64(decidedBy(charges, decisions, i).Count)
+	// Counts go up to 10¹⁵, so the products have up to 100 bits.
+	high, low := bits.Mul64(uint64(a.Remaining), uint64(decidedBy(charges, decisions, j).Count))
+	otherHigh, otherLow := bits.Mul64(uint64(b.Remaining), uint64(decidedBy(charges, decisions, i).Count))
+	return high < otherHigh || high == otherHigh && low < otherLow
 }
 
 // scarcer compares the waits of refusals, and units of different limits one by one.

@@ -221,7 +221,7 @@ func (r *Remote) forget(l *ledger, e *entry) {
 	r.leave(l, e)
 }
 
-// strays reports whether another node has a key now that something is owed about.
+// hasMoved reports whether another node has a key now that something is owed about.
 func (r *Remote) hasMoved(l *ledger) bool {
 	for _, d := range l.budgets {
 		c := weir.Charge{Key: d.name.key, HashTag: d.hashTag, Limit: d.limit}

@@ -143,7 +143,7 @@ func (n *nodes) Take(ctx context.Context, all []*weir.Act) {
 	}
 }
 
-// over returns a Remote over nodes, in virtual time.
+// remote returns a Remote over nodes, in virtual time.
 func (n *nodes) remote(t *testing.T, o remote.Options) *remote.Remote {
 	o.Now, o.Calls.Responsive = time.Now, responsive
 	return wrap(t, n, o)

@@ -171,6 +171,7 @@ var verdicts = []struct{ name, text, want string }{
 	{"quota and unlimited", limit("unlimited: true, quota: true"), "quota beside unlimited: true"},
 	{"quota of one", limit("algorithm: gcra, unit: day, requests_per_unit: 1, quota: true"), "f:4:46: requests_per_unit is 1 beside quota: true; want at least 2: leases have the units of a second; line 4 has quota"},
 	{"quota with a small burst", limit("algorithm: gcra, unit: second, requests_per_unit: 100, burst: 99, quota: true"), "burst is 99 beside quota: true; want at least 100"},
+	{"quota of short windows with a large count", limit("algorithm: fixed_window, period: 100ms, requests_per_unit: 20000000000, quota: true"), "requests_per_unit is 20000000000 beside quota: true; want at least 200000000000"},
 	{"quota of short windows", limit("algorithm: fixed_window, period: 100ms, requests_per_unit: 10, quota: true"), "requests_per_unit is 10 beside quota: true; want at least 100"},
 	{"quota for some", descriptor("key: a\nrate_limits:\n- {algorithm: gcra, unit: day, requests_per_unit: 9, quota: true}\n- {algorithm: gcra, unit: hour, requests_per_unit: 9}"), "f:6:7: a limit without quota: true beside one with it; want quota: true in all limits of the descriptor, which one lease charges; line 5 has it"},
 	{"quota and otherwise", descriptor("key: a\nrate_limit: {algorithm: gcra, unit: day, requests_per_unit: 9, quota: true}\notherwise: [{rate_limit: {algorithm: gcra, unit: day, requests_per_unit: 9, quota: true}}]"), "f:5:5: otherwise beside quota: true"},

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 )
 
 // quota reads whether Envoys may lease units of a limit, which is checked already. A lease is for a
@@ -32,7 +31,7 @@ func (p *parser) quota(o object, l *RateLimit) {
 	if _, err := l.Limit.Compile(); err != nil {
 		return // reported
 	}
-	least := max(2, l.Limit.Count*int64(time.Second)/int64(l.Limit.Period))
+	least := max(2, l.Limit.Count*1000/l.Limit.Period.Milliseconds())
 	if capacity := l.Limit.Capacity(); capacity < least {
 		key := "requests_per_unit"
 		if o.has("burst") {

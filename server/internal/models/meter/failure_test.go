@@ -290,8 +290,8 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// leaver is a client that leaves before the head of the answer, or after the first event of
-// a stream.
+// leave asks as a client that leaves before the head of the answer, or after the first event
+// of a stream.
 func (b *bench) leave(body string, arrived <-chan struct{}, begun bool) {
 	b.t.Helper()
 	ctx, leave := context.WithCancel(b.t.Context())

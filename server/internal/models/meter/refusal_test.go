@@ -37,7 +37,7 @@ func limited(limit string) string {
 	return "domain: llm\nmodels: [{model: \"mock*\", input: 1000, output: 1000}]\ndescriptors:\n  - key: key\n    rate_limit: {name: it, " + limit + "}\n"
 }
 
-// spent is a store in which a limit reaches no decision, or denies.
+// A broken is a store in which a limit reaches no decision, or denies.
 type broken struct{ outcome weir.Outcome }
 
 func (b broken) Take(_ context.Context, all []*weir.Act) {

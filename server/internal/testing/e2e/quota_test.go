@@ -123,7 +123,7 @@ type drive struct {
 	pending sync.WaitGroup
 }
 
-// drive sends each Envoy so many requests a second for some time.
+// driveEnvoys sends each Envoy so many requests a second for some time.
 func driveEnvoys(t *testing.T, edges []*edge, rates []float64, lasts time.Duration) *drive {
 	t.Helper()
 	d := &drive{began: time.Now(), grants: make([][]grant, len(edges)), asked: make([]int, len(edges))}
