@@ -100,7 +100,7 @@ func (s *Store) Take(ctx context.Context, acts []*weir.Act) { weir.TakeValid(ctx
 // takeValid decides acts that are valid.
 func (s *Store) takeValid(_ context.Context, all []*weir.Act) {
 	for _, a := range all {
-		if !acts.Prepare(a) && (!plain(a) || !s.takeOne(a)) {
+		if !acts.Prepare(a) && (!isSingle(a) || !s.takeOne(a)) {
 			s.take(a)
 		}
 	}

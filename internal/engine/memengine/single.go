@@ -8,8 +8,8 @@ import (
 	"github.com/weirlimit/weir/internal/algo"
 )
 
-// plain reports whether TakeOne may decide the act.
-func plain(a *weir.Act) bool {
+// isSingle reports whether TakeOne may decide the act.
+func isSingle(a *weir.Act) bool {
 	c := &a.Charges[0]
 	return a.Kind == acts.KindTake && len(a.Charges) == 1 && a.ID == "" && !a.Anonymous && !a.Immediate && !a.Dry &&
 		a.MaxWait == 0 && c.UpTo == 0 && c.Keep == 0

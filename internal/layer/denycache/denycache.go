@@ -84,7 +84,7 @@ func monotonic() func() int64 {
 // Take refuses the acts that it knows would be refused and asks the next Taker for the
 // rest, in one call.
 func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
-	if !plain(acts) {
+	if !foreseeable(acts) {
 		l.next.Take(ctx, acts)
 		l.forgetChanged(acts)
 		return
@@ -116,9 +116,9 @@ func (l *Layer) noteGranted(a *weir.Act) {
 	}
 }
 
-// plain reports whether all acts are takes whose refusal can be known in advance. If any is
+// foreseeable reports whether all acts are takes whose refusal can be known in advance. If any is
 // not, the acts after it must not be decided before it.
-func plain(all []*weir.Act) bool {
+func foreseeable(all []*weir.Act) bool {
 	for _, a := range all {
 		if a.Kind != acts.KindTake || a.ID != "" || a.MaxWait != 0 || a.Hold != 0 {
 			return false

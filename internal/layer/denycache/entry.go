@@ -21,8 +21,8 @@ type entry struct {
 	immediate bool
 	// rising entries refuse larger needs as well.
 	rising bool
-	// moved entries have a decision from before units were granted to others.
-	moved bool
+	// outdated entries have a decision from before units were granted to others.
+	outdated bool
 	// act is the act that was refused, see table.actOf, and refusals how many of its charges.
 	act      uint64
 	refusals int
@@ -70,7 +70,7 @@ func (e *entry) answer(ch *weir.Charge, now int64, d *weir.Decision) {
 	}
 	if d.RetryAfter != weir.Never {
 		d.RetryAfter = max(time.Microsecond, d.RetryAfter-elapsed)
-		if need := ch.Cost + ch.Keep; (e.moved || need != e.need) && algo.TraitsOf(e.limit.Algorithm).Drains {
+		if need := ch.Cost + ch.Keep; (e.outdated || need != e.need) && algo.TraitsOf(e.limit.Algorithm).Drains {
 			d.RetryAfter = e.wait(d.ResetAfter, need)
 		}
 	}
@@ -85,7 +85,7 @@ func (e *entry) after(ch *weir.Charge, d *weir.Decision, now int64) *entry {
 	}
 	later := &entry{
 		hash: e.hash, key: e.key, limit: e.limit, need: e.need, keep: e.keep, immediate: e.immediate, rising: e.rising,
-		act: e.act, refusals: e.refusals, moved: true, decision: e.decision, answered: now, until: e.until,
+		act: e.act, refusals: e.refusals, outdated: true, decision: e.decision, answered: now, until: e.until,
 	}
 	later.hits.Store(e.hits.Load())
 	later.decision.At, later.decision.ResetAfter = d.At, d.ResetAfter

@@ -168,7 +168,7 @@ func (f *simulateFlags) scenario(cmd *cobra.Command, args []string) (sim.Scenari
 		}
 	}
 	if len(args) == 0 {
-		s = plain(s.Limit)
+		s = overloaded(s.Limit)
 	}
 	if err := f.parse(&s); err != nil {
 		return s, err
@@ -184,8 +184,8 @@ func (f *simulateFlags) scenario(cmd *cobra.Command, args []string) (sim.Scenari
 	return s, nil
 }
 
-// plain is random traffic a fifth above a limit.
-func plain(l weir.Limit) sim.Scenario {
+// overloaded is random traffic a fifth above a limit.
+func overloaded(l weir.Limit) sim.Scenario {
 	return sim.Scenario{
 		Limit: l, Algorithms: sim.Counting(), Pattern: sim.Poisson, Keys: 1,
 		Rate: 1.2 * float64(max(1, l.Count)) / l.Period.Seconds(), Duration: max(10*l.Period, time.Second),

@@ -29,7 +29,7 @@ func (s *Service) Begin(ctx context.Context, call Charger, raw, b []byte) (p *Pl
 	if s.gathers(one.call) {
 		return &Planned{one.message, one.call}, nil, nil
 	}
-	b, err = s.alone(ctx, one, b)
+	b, err = s.decideOne(ctx, one, b)
 	return nil, b, err
 }
 
@@ -105,9 +105,9 @@ func (m *message) receive(ctx context.Context, raw []byte) error {
 	return nil
 }
 
-// alone decides a planned request by itself. A store that panics may still use the memory:
+// decideOne decides a planned request by itself. A store that panics may still use the memory:
 // nothing is freed then.
-func (s *Service) alone(ctx context.Context, p Planned, b []byte) ([]byte, error) {
+func (s *Service) decideOne(ctx context.Context, p Planned, b []byte) ([]byte, error) {
 	if err := s.take(ctx, p.call); err != nil {
 		p.free()
 		return nil, statusOf(err)

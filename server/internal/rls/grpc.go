@@ -21,7 +21,7 @@ func (s *Service) Answer(ctx context.Context, call Charger, raw, b []byte) ([]by
 	if err != nil {
 		return nil, err
 	}
-	return s.alone(ctx, p, b)
+	return s.decideOne(ctx, p, b)
 }
 
 // Oversized returns the encoded answer to requests that are too large to be read; nil if

@@ -38,7 +38,7 @@ func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request, answered fun
 	defer body.Close()
 	outline := admission.OutlineOf(body.Text)
 	if outline.Deep || outline.Entries > rules.MaxEntries || s.options.Bounds.CheckDescriptors(outline.Descriptors) != nil {
-		plain(w, http.StatusBadRequest)
+		answerStatus(w, http.StatusBadRequest)
 		return
 	}
 	if err := body.Take(&outline); err != nil {
@@ -47,12 +47,12 @@ func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request, answered fun
 	}
 	m := new(rlsv3.RateLimitRequest)
 	if protojson.Unmarshal(body.Text, m) != nil {
-		plain(w, http.StatusBadRequest)
+		answerStatus(w, http.StatusBadRequest)
 		return
 	}
 	raw, err := proto.Marshal(m)
 	if err != nil {
-		plain(w, http.StatusInternalServerError)
+		answerStatus(w, http.StatusInternalServerError)
 		return
 	}
 	answer, err := answered(r.Context(), raw)
@@ -60,14 +60,14 @@ func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request, answered fun
 	case codes.OK:
 		writeJSON(w, answer)
 	case codes.InvalidArgument:
-		plain(w, http.StatusBadRequest)
+		answerStatus(w, http.StatusBadRequest)
 	case codes.PermissionDenied:
 		http.Error(w, status.Convert(err).Message(), http.StatusForbidden)
 	case codes.Internal: // the rules' metadata fits no message
-		plain(w, http.StatusInternalServerError)
+		answerStatus(w, http.StatusInternalServerError)
 	default:
 		w.Header().Set("Retry-After", "1")
-		plain(w, http.StatusServiceUnavailable)
+		answerStatus(w, http.StatusServiceUnavailable)
 	}
 }
 
@@ -80,13 +80,13 @@ func (s *Service) refuseBody(w http.ResponseWriter, err error) {
 			writeJSON(w, answer)
 			return
 		}
-		plain(w, http.StatusRequestEntityTooLarge)
+		answerStatus(w, http.StatusRequestEntityTooLarge)
 	case errors.Is(err, admission.ErrFull):
 		s.rejected(admission.Memory)
 		w.Header().Set("Retry-After", "1")
-		plain(w, http.StatusServiceUnavailable)
+		answerStatus(w, http.StatusServiceUnavailable)
 	default:
-		plain(w, http.StatusBadRequest)
+		answerStatus(w, http.StatusBadRequest)
 	}
 }
 
@@ -105,7 +105,7 @@ func writeJSON(w http.ResponseWriter, raw []byte) {
 		body, err = protojson.Marshal(answer)
 	}
 	if err != nil {
-		plain(w, http.StatusInternalServerError)
+		answerStatus(w, http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -115,5 +115,5 @@ func writeJSON(w http.ResponseWriter, raw []byte) {
 	_, _ = w.Write(body)
 }
 
-// plain answers with the text of a status.
-func plain(w http.ResponseWriter, status int) { http.Error(w, http.StatusText(status), status) }
+// answerStatus answers with the text of a status.
+func answerStatus(w http.ResponseWriter, status int) { http.Error(w, http.StatusText(status), status) }

@@ -52,7 +52,7 @@ func (p *Prepared) Decide(ctx context.Context) ([]byte, error) {
 		p.planned.message.free()
 		return nil, p.failed
 	}
-	return p.service.alone(ctx, p.planned, nil)
+	return p.service.decideOne(ctx, p.planned, nil)
 }
 
 // Names returns the domain of the request, and the keys of a descriptor, of all descriptors for

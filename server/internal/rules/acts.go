@@ -162,11 +162,11 @@ func (b *builder) apply(m *matched) error {
 func (m *matched) checkAlternatives() error {
 	field := "descriptors[" + strconv.Itoa(m.descriptor) + "]"
 	if m.ask.Refund || m.ask.Record {
-		return outside(field, "a refund or a settlement without an id", "none: the rule "+m.rule.Path+" has alternatives")
+		return invalid(field, "a refund or a settlement without an id", "none: the rule "+m.rule.Path+" has alternatives")
 	}
 	for _, l := range m.rule.Limits {
 		if m.ask.Anonymous && algo.TraitsOf(l.Algorithm).HoldsSlots {
-			return outside(field, "a slot without an id", "none: the rule "+m.rule.Path+" has alternatives")
+			return invalid(field, "a slot without an id", "none: the rule "+m.rule.Path+" has alternatives")
 		}
 	}
 	return nil
@@ -195,7 +195,7 @@ func (b *builder) charge(m *matched, l *Limit) (weir.Charge, error) {
 		return c, nil
 	}
 	if c.UpTo > 1 && !m.rule.Shadow {
-		return c, outside("up_to", c.UpTo, "none: "+l.Name+" has slots, of which a request takes one")
+		return c, invalid("up_to", c.UpTo, "none: "+l.Name+" has slots, of which a request takes one")
 	}
 	c.Cost, c.UpTo = min(1, c.Cost), min(1, c.UpTo)
 	if b.req.Kind == acts.KindSettle {

@@ -35,14 +35,14 @@ func (b Bounds) MostDescriptors() int { return cmp.Or(b.Descriptors, MaxDescript
 // [*weir.InvalidError].
 func (b Bounds) CheckDescriptors(n int) error {
 	if n == 0 || n > b.MostDescriptors() {
-		return outside("descriptors", n, fmt.Sprintf("1 … %d descriptors", b.MostDescriptors()))
+		return invalid("descriptors", n, fmt.Sprintf("1 … %d descriptors", b.MostDescriptors()))
 	}
 	return nil
 }
 
 // TooManyEntries is the error of a descriptor with more than [MaxEntries].
 func TooManyEntries(descriptor, entries int) error {
-	return outside(fmt.Sprintf("descriptors[%d].entries", descriptor), entries, fmt.Sprintf("at most %d entries", MaxEntries))
+	return invalid(fmt.Sprintf("descriptors[%d].entries", descriptor), entries, fmt.Sprintf("at most %d entries", MaxEntries))
 }
 
 func checkEntries(i int, entries []Entry) error {
@@ -58,7 +58,7 @@ func checkEntries(i int, entries []Entry) error {
 }
 
 func tooLong(field, text string, most int) error {
-	return outside(field, strconv.Itoa(len(text))+" bytes", fmt.Sprintf("at most %d bytes", most))
+	return invalid(field, strconv.Itoa(len(text))+" bytes", fmt.Sprintf("at most %d bytes", most))
 }
 
 // checkCharges checks how many charges a request makes, of rules with an algorithm and
@@ -66,9 +66,9 @@ func tooLong(field, text string, most int) error {
 func checkCharges(algorithmic, all int) error {
 	switch {
 	case algorithmic > weir.MaxCharges:
-		return outside("descriptors", fmt.Sprintf("%d charges of rules with an algorithm", algorithmic), fmt.Sprintf("at most %d", weir.MaxCharges))
+		return invalid("descriptors", fmt.Sprintf("%d charges of rules with an algorithm", algorithmic), fmt.Sprintf("at most %d", weir.MaxCharges))
 	case all > MaxCharges:
-		return outside("descriptors", fmt.Sprintf("%d charges", all), fmt.Sprintf("at most %d", MaxCharges))
+		return invalid("descriptors", fmt.Sprintf("%d charges", all), fmt.Sprintf("at most %d", MaxCharges))
 	}
 	return nil
 }

@@ -158,7 +158,7 @@ func (r *Rule) decidedBy(name string, limit weir.Limit) error {
 // callMistake is the error of a field of the i-th limit in a call; empty for the limit itself.
 func callMistake(i int, field, value, want string) error {
 	if field == "" {
-		return outside("limits["+strconv.Itoa(i)+"]", value, want)
+		return invalid("limits["+strconv.Itoa(i)+"]", value, want)
 	}
 	return &weir.InvalidError{List: "limits", Index: i, Field: field, Value: value, Want: want}
 }
@@ -176,7 +176,7 @@ func shortened(text string) string {
 // checkCalls checks everything about the limits in a call except for their text.
 func (r *Request) checkCalls() error {
 	if len(r.Calls) > weir.MaxCharges {
-		return outside("limits", len(r.Calls), fmt.Sprintf("at most %d limits", weir.MaxCharges))
+		return invalid("limits", len(r.Calls), fmt.Sprintf("at most %d limits", weir.MaxCharges))
 	}
 	if len(r.Domain) > config.MaxTextBytes {
 		return tooLong("domain", r.Domain, config.MaxTextBytes)
@@ -190,7 +190,7 @@ func (r *Request) checkCalls() error {
 		case c.Cost < 0 || c.Cost > algo.MaxCount:
 			return callMistake(i, "cost", strconv.FormatInt(c.Cost, 10), fmt.Sprintf("0 … %d", weir.MaxCost))
 		case r.UpTo != 0 && (c.Cost == 0 || r.UpTo < c.Cost || r.UpTo > weir.MaxCost):
-			return outside("up_to", r.UpTo, fmt.Sprintf("the cost … %d, with a cost of at least 1", weir.MaxCost))
+			return invalid("up_to", r.UpTo, fmt.Sprintf("the cost … %d, with a cost of at least 1", weir.MaxCost))
 		}
 	}
 	return nil
@@ -437,7 +437,7 @@ func (s *Set) PlanCall(domain, key, name string) (p *Plan, numbered bool, err er
 	}
 	p, err = s.Plan(&Request{Domain: domain, Calls: []Call{{Key: key, Limit: text}}})
 	if mistake := new(weir.InvalidError); errors.As(err, &mistake) && mistake.Field == "limit" {
-		return nil, false, outside("name", strconv.Quote(name), `the name of a limit in calls, such as login, sliding_log#login or gcra/1m0s`)
+		return nil, false, invalid("name", strconv.Quote(name), `the name of a limit in calls, such as login, sliding_log#login or gcra/1m0s`)
 	}
 	if err != nil {
 		return nil, false, err

@@ -22,13 +22,13 @@ func (r *Request) check() error {
 		}
 	}
 	if r.Each != nil && len(r.Each) != len(r.Descriptors) {
-		return outside("each", len(r.Each), "one for each descriptor")
+		return invalid("each", len(r.Each), "one for each descriptor")
 	}
 	if r.Cost < 0 || r.Cost > algo.MaxCount {
-		return outside("cost", r.Cost, fmt.Sprintf("0 … %d", weir.MaxCost))
+		return invalid("cost", r.Cost, fmt.Sprintf("0 … %d", weir.MaxCost))
 	}
 	if r.UpTo != 0 && len(r.Descriptors) > 0 && (r.Cost == 0 || r.UpTo < r.Cost || r.UpTo > weir.MaxCost) {
-		return outside("up_to", r.UpTo, fmt.Sprintf("the cost … %d, with a cost of at least 1", weir.MaxCost))
+		return invalid("up_to", r.UpTo, fmt.Sprintf("the cost … %d, with a cost of at least 1", weir.MaxCost))
 	}
 	if err := r.checkID(); err != nil {
 		return err
@@ -48,18 +48,18 @@ func (r *Request) check() error {
 func (r *Request) checkID() error {
 	switch {
 	case len(r.ID) > weir.MaxIDBytes:
-		return outside("id", fmt.Sprintf("%d bytes", len(r.ID)), fmt.Sprintf("at most %d bytes", weir.MaxIDBytes))
+		return invalid("id", fmt.Sprintf("%d bytes", len(r.ID)), fmt.Sprintf("at most %d bytes", weir.MaxIDBytes))
 	case r.ID == "" && (r.Kind == acts.KindRefund && len(r.Descriptors) > 0 || r.Kind == acts.KindSettle || r.Kind == acts.KindRelease || r.Kind == acts.KindRenew):
-		return outside("id", "missing", "the id of the take to "+r.Kind.String())
+		return invalid("id", "missing", "the id of the take to "+r.Kind.String())
 	case r.Dry && (r.ID != "" || r.Hold > 0 || r.MaxWait > 0 || r.UpTo > 0 || r.Kind != acts.KindTake):
-		return outside("dry", true, "false: only a take that charges all of its cost at once, without an id, can be tried")
+		return invalid("dry", true, "false: only a take that charges all of its cost at once, without an id, can be tried")
 	case r.ID != "" && (r.Kind == acts.KindReset || r.Kind == acts.KindRecord):
-		return outside("id", strconv.Quote(r.ID), "none: "+r.Kind.String()+" has no id")
+		return invalid("id", strconv.Quote(r.ID), "none: "+r.Kind.String()+" has no id")
 	}
 	return nil
 }
 
-func outside(field string, value any, want string) error {
+func invalid(field string, value any, want string) error {
 	return &weir.InvalidError{Field: field, Value: fmt.Sprint(value), Want: want}
 }
 
@@ -98,7 +98,7 @@ func (b *builder) blame(act *weir.Act) error {
 		if a := &b.plan.Applied[i]; a.Act == act && a.Charge == e.Index {
 			switch {
 			case e.Field == "up_to", a.Call == nil && e.Field == "cost":
-				return outside(e.Field, e.Value, e.Want)
+				return invalid(e.Field, e.Value, e.Want)
 			case a.Call != nil:
 				return callMistake(a.Descriptor, e.Field, e.Value, e.Want)
 			}
@@ -106,7 +106,7 @@ func (b *builder) blame(act *weir.Act) error {
 			if e.Field == "keep" {
 				value, want = "of a rule with keep "+value, strings.Replace(want, "none", "one without keep", 1)
 			}
-			return outside(fmt.Sprintf("descriptors[%d]", a.Descriptor), value, want)
+			return invalid(fmt.Sprintf("descriptors[%d]", a.Descriptor), value, want)
 		}
 	}
 	return e

@@ -68,7 +68,7 @@ func Compile(domains []*config.Domain) (*Set, error) {
 	}
 	for _, d := range domains {
 		if _, taken := s.domains[d.Name]; taken {
-			return nil, outside("domain", strconv.Quote(d.Name), "each domain once")
+			return nil, invalid("domain", strconv.Quote(d.Name), "each domain once")
 		}
 		prefix := string(append(appendEscaped(nil, d.Name, ""), '/'))
 		c := compiler{set: s, domain: d.Name, prefix: prefix, quotas: map[string][]string{}}
@@ -257,7 +257,7 @@ type compiler struct {
 // level compiles a list of descriptors below the entries above it.
 func (c *compiler) level(list []*config.Descriptor, above []Entry) (level, error) {
 	if len(above) == config.MaxDepth {
-		return level{}, outside("descriptors", "deeper", fmt.Sprintf("at most %d levels", config.MaxDepth))
+		return level{}, invalid("descriptors", "deeper", fmt.Sprintf("at most %d levels", config.MaxDepth))
 	}
 	l := newLevel(len(list))
 	for i, d := range list {

@@ -21,9 +21,9 @@ func (r *Request) costOf(l *weir.Limit, keep int64) (int64, error) {
 	case algo.TraitsOf(l.Algorithm).HoldsSlots, !given && meter == config.MeterRequests:
 		return 1, nil
 	case !given:
-		return 0, outside("costs", "without "+strconv.Quote(meter), "a number for each meter that the limits of the request count")
+		return 0, invalid("costs", "without "+strconv.Quote(meter), "a number for each meter that the limits of the request count")
 	case n < 0 || n > weir.MaxCost:
-		return 0, outside("costs", strconv.Quote(meter)+": "+strconv.FormatInt(n, 10), fmt.Sprintf("0 … %d", weir.MaxCost))
+		return 0, invalid("costs", strconv.Quote(meter)+": "+strconv.FormatInt(n, 10), fmt.Sprintf("0 … %d", weir.MaxCost))
 	case r.Least != nil:
 		n = max(r.Least[meter], min(n, l.Capacity()-keep))
 	}

@@ -169,7 +169,7 @@ func (p *Plan) without(descriptor int, r *Rule) []string {
 	var names []string
 	for i, l := range r.all {
 		if !slices.ContainsFunc(p.Applied, func(a Applied) bool {
-			return a.Descriptor == descriptor && (a.Of == l || r.Outside != nil && a.Of == r.Outside.all[i])
+			return a.Descriptor == descriptor && (a.Of == l || r.ForUnenforced != nil && a.Of == r.ForUnenforced.all[i])
 		}) {
 			names = append(names, l.name)
 		}

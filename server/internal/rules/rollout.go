@@ -6,11 +6,11 @@ import (
 	"github.com/weirlimit/weir/server/internal/config"
 )
 
-// Forms returns the rule and, if it has them, its Outside and its Trial, each a rule with
+// Forms returns the rule and, if it has them, its ForUnenforced and its Trial, each a rule with
 // limits of its own.
 func (r *Rule) Forms() []*Rule {
 	forms := []*Rule{r}
-	for _, other := range []*Rule{r.Outside, r.Trial} {
+	for _, other := range []*Rule{r.ForUnenforced, r.Trial} {
 		if other != nil {
 			forms = append(forms, other)
 		}
@@ -30,11 +30,11 @@ func (r *Rule) Enforce() string {
 // rollOut makes the forms in which a rule of the path comes to be enforced.
 func (r *Rule) rollOut(d *config.Descriptor, path string) error {
 	if r.Unenforced > 0 {
-		outside, err := r.form(d.Limits, path)
+		unenforced, err := r.form(d.Limits, path)
 		if err != nil {
 			return err
 		}
-		r.Outside = outside
+		r.ForUnenforced = unenforced
 	}
 	if d.Trial == nil {
 		return nil
@@ -53,7 +53,7 @@ func (r *Rule) rollOut(d *config.Descriptor, path string) error {
 // form returns the rule with other limits, as a shadow rule.
 func (r *Rule) form(limits []config.RateLimit, path string) (*Rule, error) {
 	form := *r
-	form.Shadow, form.Outside, form.Trial, form.counter = true, nil, nil, nil
+	form.Shadow, form.ForUnenforced, form.Trial, form.counter = true, nil, nil, nil
 	form.Limits, form.all, form.Alternatives, form.Replaces, form.owned = nil, nil, 0, nil, false
 	if err := form.compile(limits, path); err != nil {
 		return nil, err
@@ -72,11 +72,11 @@ func trialSuffix(l *config.RateLimit, path string) string {
 }
 
 // settle decides whether the rule is enforced for the budget of that text, and
-// returns the rule or its Outside. The hash is the same everywhere and for ever,
+// returns the rule or its ForUnenforced. The hash is the same everywhere and for ever,
 // so that a budget stays where it is while the part grows.
 func (r *Rule) settle(budget []byte) *Rule {
-	if r.Outside != nil && config.Part(siphash.Hash(0, 0, budget)%uint64(config.Whole)) >= config.Whole-r.Unenforced {
-		return r.Outside
+	if r.ForUnenforced != nil && config.Part(siphash.Hash(0, 0, budget)%uint64(config.Whole)) >= config.Whole-r.Unenforced {
+		return r.ForUnenforced
 	}
 	return r
 }

@@ -90,8 +90,8 @@ type Rule struct {
 	config.Settings
 	// OnTrial rules are those of a trial: they are Shadow, and clients do not see them.
 	OnTrial bool
-	// Outside is the rule, as a Shadow, for the Unenforced keys; nil if there are none such.
-	Outside *Rule
+	// ForUnenforced is the rule, as a Shadow, for the Unenforced keys; nil if there are none such.
+	ForUnenforced *Rule
 	// Trial is the rule on trial beside this one; nil for none.
 	Trial *Rule
 	// Unlimited rules grant everything without asking the store.
@@ -141,7 +141,7 @@ type Limit struct {
 type Level struct{ ValueToMetric, ShareThreshold bool }
 
 // alone reports whether each of the rule's limits is an act of its own.
-func (r *Rule) alone() bool { return !r.Grouped || r.Shadow || r.Outside != nil }
+func (r *Rule) alone() bool { return !r.Grouped || r.Shadow || r.ForUnenforced != nil }
 
 // An Applied limit is one limit that a request matched, and the place of its decision.
 type Applied struct {

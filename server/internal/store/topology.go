@@ -59,7 +59,7 @@ func newTopology(to *target, client redis.UniversalClient) *topology {
 	case *redis.ClusterClient:
 		t.ask = func(ctx context.Context) []Node { return clusterNodes(ctx, client, to.addrs) }
 	case *redis.Client:
-		t.ask = func(ctx context.Context) []Node { return aloneNodes(ctx, client) }
+		t.ask = func(ctx context.Context) []Node { return standaloneNodes(ctx, client) }
 		if to.kind == "sentinel" {
 			sentinels := newSentinels(to)
 			t.ask, t.close = sentinels.nodes, sentinels.close
@@ -96,8 +96,8 @@ func unknown(address, role string, err error, want string) Node {
 	return Node{Address: address, Role: role, Detail: "unreachable: " + err.Error(), Bad: true}
 }
 
-// aloneNodes returns a server and the replicas that follow it.
-func aloneNodes(ctx context.Context, client *redis.Client) []Node {
+// standaloneNodes returns a server and the replicas that follow it.
+func standaloneNodes(ctx context.Context, client *redis.Client) []Node {
 	address := client.Options().Addr
 	info, err := client.Info(ctx, "replication").Result()
 	if err != nil {

@@ -148,7 +148,7 @@ func (t *tree) field(in *yaml.Node, f protoreflect.FieldDescriptor, v protorefle
 		}
 		return t.text(in, key, name)
 	case f.Kind() != protoreflect.MessageKind:
-		return t.plain(in, key, v.String())
+		return t.scalar(in, key, v.String())
 	}
 	if data, ok := v.Message().Interface().(*structpb.Struct); ok {
 		return t.data(in, key, structpb.NewStructValue(data))
@@ -164,8 +164,8 @@ func (t *tree) text(in *yaml.Node, key, value string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Style: yaml.DoubleQuotedStyle, Value: value, Line: t.step(in.Line, key, -1)}
 }
 
-// plain returns a number or a boolean.
-func (t *tree) plain(in *yaml.Node, key, value string) *yaml.Node {
+// scalar returns a number or a boolean.
+func (t *tree) scalar(in *yaml.Node, key, value string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Value: value, Line: t.step(in.Line, key, -1)}
 }
 
@@ -175,9 +175,9 @@ func (t *tree) data(in *yaml.Node, key string, v *structpb.Value) *yaml.Node {
 	case *structpb.Value_StringValue:
 		return t.text(in, key, v.StringValue)
 	case *structpb.Value_BoolValue:
-		return t.plain(in, key, strconv.FormatBool(v.BoolValue))
+		return t.scalar(in, key, strconv.FormatBool(v.BoolValue))
 	case *structpb.Value_NumberValue:
-		return t.plain(in, key, strconv.FormatFloat(v.NumberValue, 'f', -1, 64))
+		return t.scalar(in, key, strconv.FormatFloat(v.NumberValue, 'f', -1, 64))
 	case *structpb.Value_StructValue:
 		n := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: t.step(in.Line, key, -1)}
 		for name, value := range v.StructValue.GetFields() {
@@ -191,5 +191,5 @@ func (t *tree) data(in *yaml.Node, key string, v *structpb.Value) *yaml.Node {
 		}
 		return n
 	}
-	return t.plain(in, key, "null")
+	return t.scalar(in, key, "null")
 }

@@ -39,7 +39,7 @@ type site struct {
 	// subrequests are directives that make nginx send sub-requests.
 	subrequests []*directive
 	block       *directive // nil for http
-	outside     bool       // of http: the directives are not for requests
+	outsideHTTP bool       // the directives are not for requests
 }
 
 // A refusal says how a site answers refused requests.
@@ -86,8 +86,8 @@ func (f *finder) lose(at position, format string, args ...any) {
 func find(list []directive) *finder {
 	f := &finder{zones: map[string]*zone{}, steady: map[string]bool{}, binary: map[string]*directive{}, losses: map[Loss]bool{}}
 	f.declared(list)
-	outside := slices.ContainsFunc(list, func(d directive) bool { return d.name() == "http" })
-	f.walk(list, site{name: "http", refusal: refusal{status: "503"}, outside: outside})
+	outsideHTTP := slices.ContainsFunc(list, func(d directive) bool { return d.name() == "http" })
+	f.walk(list, site{name: "http", refusal: refusal{status: "503"}, outsideHTTP: outsideHTTP})
 	f.checkRedirects()
 	f.checkSubrequests()
 	return f
@@ -189,7 +189,7 @@ func (f *finder) walk(list []directive, s site) {
 	for i := range list {
 		d, inner := &list[i], s
 		inner.at, inner.block = d.at, d
-		inner.own, inner.off, inner.release, inner.ownPages, inner.ownRules, inner.outside = false, nil, false, false, false, false
+		inner.own, inner.off, inner.release, inner.ownPages, inner.ownRules, inner.outsideHTTP = false, nil, false, false, false, false
 		switch d.name() {
 		case "http":
 		case "server":
@@ -296,7 +296,7 @@ func (f *finder) setting(d *directive, s *site) {
 	if len(d.words) > 1 {
 		value = d.words[1]
 	}
-	if !s.outside && d.block == nil && !known(d.name()) {
+	if !s.outsideHTTP && d.block == nil && !known(d.name()) {
 		s.access = append(slices.Clip(s.access), d)
 	}
 	switch d.name() {
