@@ -179,6 +179,9 @@ func (a *App) newModels() (*listener, *listener, error) {
 	if err := a.rules.check(a.rules.Load()); err != nil {
 		return nil, nil, err
 	}
+	prices := &pricesAge{func() time.Time { return a.rules.Load().PricesAsOf(options.Domain) }, o.Logger}
+	t.metrics.PricesAge(prices.age)
+	a.files.add(prices.watch)
 	var mock *listener
 	if m.Mock {
 		if mock, err = a.newMock(&options); err != nil {

@@ -48,6 +48,7 @@ type ruleFiles struct {
 	arrived  func()      // called once they are in force
 
 	seen     [sha256.Size]byte // fingerprint of the files last read
+	prices   []string          // the price files that they name
 	wake     chan struct{}
 	failed   atomic.Pointer[error]
 	revision atomic.Pointer[revision]
@@ -81,7 +82,7 @@ func loadRules(o *Options) (*ruleFiles, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.seen = reading.Fingerprint()
+	r.seen, r.prices = reading.Fingerprint(), reading.Prices()
 	r.use(set)
 	return r, nil
 }
@@ -176,7 +177,7 @@ func (r *ruleFiles) run(ctx context.Context) {
 	defer ticker.Stop()
 	// The state is older than the reading, so that no change is missed. They may have changed
 	// since the start.
-	last := r.source.State()
+	last := r.source.State(r.prices...)
 	r.load(false)
 	read := time.Now()
 	var since time.Time // the first change that was not read yet
@@ -189,7 +190,7 @@ func (r *ruleFiles) run(ctx context.Context) {
 			asked = true
 		case <-ticker.C:
 		}
-		now, state := time.Now(), r.source.State()
+		now, state := time.Now(), r.source.State(r.prices...)
 		moved := !state.Same(last)
 		if last = state; moved {
 			since = cmp.Or(since, now)
@@ -218,7 +219,7 @@ func (r *ruleFiles) load(asked bool) {
 		}
 		return
 	}
-	r.seen = seen
+	r.seen, r.prices = seen, reading.Prices()
 	set, err := rules.LoadFrom(reading)
 	if err == nil && r.check != nil {
 		err = r.check(set)

@@ -23,7 +23,7 @@ func newConvert() *cobra.Command {
 	var f convertFlags
 	cmd := &cobra.Command{
 		Use:   "convert FILE…",
-		Short: "Convert nginx's limit_req to rules",
+		Short: "Convert nginx's limit_req to rules, and LiteLLM's prices to a price file",
 		Long: `Convert reads nginx configurations with the files that they include, and writes a
 rules file that refuses the same requests as their limit_req. The directives that make
 nginx ask Weir follow as comments, or go to the file that --nginx names.
@@ -51,6 +51,7 @@ read or is not an nginx configuration.`,
 	for _, name := range []string{"output", "nginx"} {
 		mustComplete(cmd.RegisterFlagCompletionFunc(name, completeFiles("yaml", "yml", "conf")))
 	}
+	cmd.AddCommand(newConvertPrices())
 	return cmd
 }
 

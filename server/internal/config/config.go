@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weirlimit/weir"
 )
@@ -78,7 +79,9 @@ type Domain struct {
 	Descriptors []*Descriptor // in file order
 	Budgets     []*Budget     // by name
 	Models      []Model       // the price table, in file order
-	Calls       Calls
+	// AsOf is the day on which the prices were right; zero if the rules file has them itself.
+	AsOf  time.Time
+	Calls Calls
 
 	overlay Problems // lines of the overlay that match a rule and cannot change it
 }

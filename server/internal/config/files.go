@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -17,7 +18,8 @@ import (
 type loader struct {
 	source   Source
 	files    []file
-	texts    []text // of the files, in their order
+	texts    []text          // of the files, in their order
+	prices   map[string]text // the price files that they name, by their paths
 	seen     map[string]bool
 	loaded   []*Domain
 	domains  map[string]*Domain
@@ -63,12 +65,13 @@ func (s Source) scan() *loader {
 		}
 		l.texts = append(l.texts, t)
 	}
+	l.readPrices(size)
 	return l
 }
 
 // same reports whether two scans of a source found the same files and contents.
 func (l *loader) same(other *loader) bool {
-	return slices.Equal(l.files, other.files) && slices.Equal(l.texts, other.texts) && slices.Equal(l.problems, other.problems)
+	return slices.Equal(l.files, other.files) && slices.Equal(l.texts, other.texts) && maps.Equal(l.prices, other.prices) && slices.Equal(l.problems, other.problems)
 }
 
 func (l *loader) fail(file, what, want string) {
@@ -146,7 +149,10 @@ func (l *loader) load(name string, t text) {
 		l.fail(name, t.reason, "a file that can be read")
 		return
 	}
-	p := &parser{file: name, overlay: l.source.Overlay}
+	p := &parser{file: name, overlay: l.source.Overlay, prices: l.prices}
+	if p.prices == nil {
+		p.prices = map[string]text{}
+	}
 	l.take(p.parse([]byte(t.content)))
 }
 
@@ -186,6 +192,13 @@ func (l *loader) merge(first, d *Domain) {
 		if i := slices.IndexFunc(first.Budgets, func(a *Budget) bool { return a.Name == b.Name }); i >= 0 {
 			l.again(b.At, "budget "+quote(b.Name)+" again in the same domain", "each budget once", first.Budgets[i].At)
 		}
+	}
+	switch {
+	case len(d.Models) == 0:
+	case len(first.Models) > 0:
+		l.again(d.Models[0].At, "prices again in the same domain", "prices once", first.Models[0].At)
+	default:
+		first.Models, first.AsOf = d.Models, d.AsOf
 	}
 	switch none := (Position{}); {
 	case d.Calls.At == none:

@@ -111,6 +111,7 @@ var atTop = newScope("at the top level", "file",
 	property{name: "domain", required: true, doc: "The name of the domain, which requests give. Each domain is in one file."},
 	property{name: "budgets", form: asNamed, of: "budget", doc: "Budgets of the whole domain, by name. Several rules can charge each of them."},
 	property{name: "models", form: asMaps, of: "model", doc: "The prices of language models, for limits with count: usd. The first row that matches the requested model counts. docs/models.md explains it."},
+	property{name: "prices", doc: "The path of a price file, from the folder of this file, in place of models. It is read again when it changes. docs/models.md explains it."},
 	property{name: "calls", form: asMap, of: "calls", doc: "What programs may do with limits of their own, which come with their calls. docs/http.md and docs/resp.md show them."},
 	property{name: "descriptors", form: asMaps, of: "descriptor", absent: "a known domain without limits", doc: "The rules for the first entry of a request's descriptor."},
 )
@@ -168,12 +169,18 @@ var inLimit = newScope("in rate_limit", "rate_limit",
 // inModel has the keys of a row of the price table.
 var inModel = newScope("in models", "model", "The prices of a language model, in dollars per million tokens.",
 	property{name: "model", required: true, doc: "The name of the model, as in requests. Each * stands for any text."},
-	property{name: "input", form: asDollars, most: maxPrice, required: true, doc: "The price of the input that is not cached."},
-	property{name: "cache_read", form: asDollars, most: maxPrice, absent: "that of input", doc: "The price of the input that is read from a cache."},
-	property{name: "cache_write", form: asDollars, most: maxPrice, absent: "that of input", doc: "The price of the input that is written to a cache."},
-	property{name: "output", form: asDollars, most: maxPrice, required: true, doc: "The price of the output."},
+	property{name: "input", form: asDollars, most: MaxPrice, required: true, doc: "The price of the input that is not cached."},
+	property{name: "cache_read", form: asDollars, most: MaxPrice, absent: "that of input", doc: "The price of the input that is read from a cache."},
+	property{name: "cache_write", form: asDollars, most: MaxPrice, absent: "that of input", doc: "The price of the input that is written to a cache."},
+	property{name: "output", form: asDollars, most: MaxPrice, required: true, doc: "The price of the output."},
 	property{name: "max_output", form: asNumber, least: 1, most: mostUnits, absent: "unknown", doc: "The largest output of the model, in tokens. estimate: strict needs it for requests that state no bound, and an answer without usage counts at most so many."},
 	property{name: "reasoning", form: asTruth, doc: "The model makes output that clients do not see before the end, such as reasoning. An answer that is cut off then counts the request's bound."},
+)
+
+// inPrices has the keys of a price file.
+var inPrices = newScope("in a price file", "prices", "A price file has the prices of language models in a file of their own, which rules files name in prices.",
+	property{name: "as_of", required: true, doc: "The day on which the prices were right, as 2026-11-01. weir models warns each day once they are older than 90 days."},
+	property{name: "models", form: asMaps, of: "model", required: true, doc: "The prices of language models. The first row that matches the requested model counts."},
 )
 
 var inCalls = newScope("in calls", "calls",
@@ -232,7 +239,7 @@ var inSharing = newScope("in shares", "shares",
 // notOnTrial are the keys of a rate_limit that mean nothing where it never refuses.
 var notOnTrial = []string{"unlimited", "replaces", "budget", "lease", "quota", "on_store_failure", "was", "show"}
 
-var scopes = []*scope{atTop, inDescriptor, inLimit, inReplaces, inBudget, inAlternative, inSharing, inModel, inCalls, inNamed}
+var scopes = []*scope{atTop, inDescriptor, inLimit, inReplaces, inBudget, inAlternative, inSharing, inModel, inPrices, inCalls, inNamed}
 
 // weirKeys are the keys of a rate_limit that mean nothing without an algorithm.
 var weirKeys = func() (names []string) {

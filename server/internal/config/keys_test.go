@@ -34,6 +34,11 @@ func mistakes(s *scope, k property, value, others string) string {
 		line = "domain: d\ndescriptors: [{key: a, rate_limit: {algorithm: gcra, requests_per_unit: 1, unit: day}, otherwise: [{" + strings.TrimSpace(line) + "}]}]\n"
 	case inModel:
 		line = "domain: d\nmodels: [{" + others + ", " + strings.TrimSpace(line) + "}]\ndescriptors: []\n"
+	case inPrices:
+		if err := CheckPrices("f", []byte("{"+strings.TrimSpace(line)+"}")); err != nil {
+			return err.Error()
+		}
+		return ""
 	case inCalls:
 		line = "domain: d\ncalls: {" + strings.TrimSpace(line) + "}\n"
 	case inNamed:

@@ -45,8 +45,12 @@ type Model struct {
 	Reasoning bool
 }
 
-// maxPrice is the largest price of a million tokens, in millionths of a dollar.
-const maxPrice = 100_000 * MicroUSD
+const (
+	// MaxPrice is the largest price of a million tokens, in millionths of a dollar.
+	MaxPrice = 100_000 * MicroUSD
+	// MaxOutput is the largest output of a model, in tokens.
+	MaxOutput = weir.MaxCost
+)
 
 const dollarsPattern = `^[0-9]{1,9}(\.[0-9]{1,6})?$`
 
@@ -124,16 +128,16 @@ func (p *parser) models(o object) []Model {
 		}
 		name := p.text(row, "model")
 		p.required(row, "model", name, "the name of a model; * stands for any text")
-		m := Model{At: p.position(row.node), Name: NewGlob(name), MaxOutput: p.bounded(row, "max_output", weir.MaxCost, ""), Reasoning: p.truth(row, "reasoning")}
+		m := Model{At: p.position(row.node), Name: NewGlob(name), MaxOutput: p.bounded(row, "max_output", MaxOutput, ""), Reasoning: p.truth(row, "reasoning")}
 		for _, key := range []string{"input", "output"} {
 			if p.get(row, key) == nil {
 				p.report(row.position(key), key+" is missing", "dollars per million tokens; 0 for none")
 			}
 		}
-		m.Input = p.dollars(row, "input", maxPrice, "", 0)
-		m.Output = p.dollars(row, "output", maxPrice, "", 0)
-		m.CacheRead = p.dollars(row, "cache_read", maxPrice, "", m.Input)
-		m.CacheWrite = p.dollars(row, "cache_write", maxPrice, "", m.Input)
+		m.Input = p.dollars(row, "input", MaxPrice, "", 0)
+		m.Output = p.dollars(row, "output", MaxPrice, "", 0)
+		m.CacheRead = p.dollars(row, "cache_read", MaxPrice, "", m.Input)
+		m.CacheWrite = p.dollars(row, "cache_write", MaxPrice, "", m.Input)
 		models = append(models, m)
 	}
 	return models

@@ -24,6 +24,8 @@ type parser struct {
 	// nil for those that are.
 	pathOf  func(line int) string
 	overlay *Overlay // nil for none
+	// prices are the price files that can be named, by their paths; nil for rules in no file.
+	prices map[string]text
 	// countless says that limits have a made-up count: lines of the overlay have none.
 	countless bool
 	// added is the line of the overlay with which a limit is tried; nil for none.
@@ -294,6 +296,7 @@ func (p *parser) domain(root *yaml.Node) *Domain {
 	p.required(o, "domain", d.Name, "the name of the domain")
 	p.name = d.Name
 	d.Models = p.models(o)
+	p.priceFile(o, d)
 	d.Calls = p.calls(o)
 	d.Budgets = p.declare(o, 0)
 	d.Descriptors = p.descriptors(o, nil)

@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -94,7 +96,7 @@ func (s Source) Load() ([]*Domain, error) { return s.Read().Domains() }
 // Domains returns the domains in the order of the paths, a folder's by name. The
 // error is of type [Problems] and holds the mistakes of all files.
 func (r *Reading) Domains() ([]*Domain, error) {
-	l := &loader{source: r.found.source, domains: map[string]*Domain{}, problems: slices.Clone(r.found.problems)}
+	l := &loader{source: r.found.source, prices: r.found.prices, domains: map[string]*Domain{}, problems: slices.Clone(r.found.problems)}
 	for i, f := range r.found.files {
 		l.load(f.name, r.found.texts[i])
 	}
@@ -104,6 +106,9 @@ func (r *Reading) Domains() ([]*Domain, error) {
 	return l.loaded, nil
 }
 
+// Prices returns the paths of the price files that the rules files name.
+func (r *Reading) Prices() []string { return slices.Sorted(maps.Keys(r.found.prices)) }
+
 // Fingerprint identifies a reading: the names and contents of the files, and the reasons
 // why some cannot be read.
 func (r *Reading) Fingerprint() [sha256.Size]byte {
@@ -112,10 +117,16 @@ func (r *Reading) Fingerprint() [sha256.Size]byte {
 		_, _ = h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(text))))
 		_, _ = io.WriteString(h, text)
 	}
+	add := func(name string, t text) {
+		write(name)
+		write(t.content)
+		write(t.reason)
+	}
 	for i, f := range r.found.files {
-		write(f.name)
-		write(r.found.texts[i].content)
-		write(r.found.texts[i].reason)
+		add(f.name, r.found.texts[i])
+	}
+	for _, path := range r.Prices() {
+		add(path, r.found.prices[path])
 	}
 	_, _ = io.WriteString(h, r.found.problems.Error())
 	return [sha256.Size]byte(h.Sum(nil))
@@ -127,9 +138,16 @@ type State struct {
 	infos []fs.FileInfo // nil for a file that cannot be read
 }
 
-// State looks at the files and at the links to them.
-func (s Source) State() State {
+// State looks at the files and at the links to them, and so at files of prices.
+func (s Source) State(prices ...string) State {
 	state := State{found: s.find()}
+	for _, path := range prices {
+		real, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			real = path
+		}
+		state.found.files = append(state.found.files, file{path, real})
+	}
 	for _, f := range state.found.files {
 		info, err := os.Stat(f.real)
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"go.yaml.in/yaml/v3"
@@ -41,6 +42,7 @@ func whole(t *testing.T) map[string]*dto.MetricFamily {
 	f.Retired("idle")
 	f.Panicked("grpc")()
 	models := f.Models()
+	f.PricesAge(func() time.Duration { return time.Hour })
 	models.Answered("openai", http.StatusOK)
 	models.Settled("k", "m", "*", map[string]int64{"input": 1, "usd": 1})
 	models.Charged("output", "*", "output", 1)

@@ -38,6 +38,13 @@ func (m *Metrics) Models() *Models {
 	return o
 }
 
+// PricesAge exports how old the prices of language models are. Call it once.
+func (m *Metrics) PricesAge(age func() time.Duration) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "weir_prices_age_seconds", Help: "Age of the prices of language models by as_of in their price file; 0 without one.",
+	}, func() float64 { return age().Seconds() }))
+}
+
 // Answered counts an answer.
 func (o *Models) Answered(form string, status int) {
 	o.requests.WithLabelValues(form, strconv.Itoa(status)).Inc()

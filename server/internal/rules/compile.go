@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/config"
@@ -54,6 +55,7 @@ type domain struct {
 	calls   *calls
 	budgets []*Rule
 	models  []config.Model
+	asOf    time.Time // of the models; zero: not said
 	top     level
 	quotas  map[string][]string // the keys of rules that Envoys lease from, in order, by [config.QuotaKeys]
 }
@@ -84,7 +86,7 @@ func Compile(domains []*config.Domain) (*Set, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.domains[d.Name] = &domain{prefix, in, budgets, d.Models, top, c.quotas}
+		s.domains[d.Name] = &domain{prefix, in, budgets, d.Models, d.AsOf, top, c.quotas}
 		s.names = append(s.names, d.Name)
 	}
 	for _, r := range slices.Concat(s.rules, s.budgets) {
@@ -244,6 +246,15 @@ func (s *Set) Models(name string) []config.Model {
 		return d.models
 	}
 	return nil
+}
+
+// PricesAsOf returns the day on which the price table of a domain was right; zero if it has no
+// price file.
+func (s *Set) PricesAsOf(name string) time.Time {
+	if d := s.domains[name]; d != nil {
+		return d.asOf
+	}
+	return time.Time{}
 }
 
 type compiler struct {
