@@ -244,16 +244,3 @@ func Sleep(ctx context.Context, d time.Duration) error {
 		return context.Cause(ctx)
 	}
 }
-
-// A Yielder is notified when a call is about to wait for anything but memory.
-type Yielder interface{ Yield() }
-
-// YielderKey is the key of a [Yielder] among the values of a call's context.
-type YielderKey struct{}
-
-// Yield tells the context's Yielder, if it has one, that the call is about to wait.
-func Yield(ctx context.Context) {
-	if y, found := ctx.Value(YielderKey{}).(Yielder); found {
-		y.Yield()
-	}
-}

@@ -42,6 +42,7 @@ import (
 	"github.com/weirlimit/weir/internal/calls"
 	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/internal/engine/memengine"
+	"github.com/weirlimit/weir/internal/yield"
 )
 
 // Defaults of the fields of [Options] that are zero.
@@ -192,7 +193,7 @@ func clock(now func() time.Time) func() int64 {
 
 // Take asks the store and decides by policy the acts that it did not decide.
 func (r *Remote) Take(ctx context.Context, acts []*weir.Act) {
-	deadline.Yield(ctx)
+	yield.Before(ctx)
 	bounded, cancel := r.bound(ctx)
 	defer cancel()
 	defer unnumber(number(acts))

@@ -47,6 +47,7 @@ type Stack struct {
 	Lease     *lease.Layer     // nil: nothing is leased
 	DenyCache *denycache.Layer // nil: refusals are not remembered
 	Remote    *remote.Remote   // nil: the store is in this process
+	leased    func(*weir.Limit) bool
 	top       weir.Taker
 }
 
@@ -60,7 +61,7 @@ type Stack struct {
 //   - denycache, which refuses from memory what it can;
 //   - remote, which owns the calls of a store on other machines.
 func New(store weir.Taker, o Options) *Stack {
-	s := &Stack{top: store}
+	s := &Stack{leased: o.Leased, top: store}
 	if elsewhere, is := store.(calls.Store); is {
 		// The deny cache above must not refuse what was refunded.
 		o.Remote.Reconciled = func(c *weir.Charge) { s.forget(c.Key) }
@@ -100,6 +101,22 @@ func (s *Stack) forget(key string) {
 
 // Take decides the acts.
 func (s *Stack) Take(ctx context.Context, acts []*weir.Act) { weir.TakeValid(ctx, acts, s.top.Take) }
+
+// AnswersFromMemory reports whether a layer may decide an act without the store: what has an
+// override or shares a budget of keys is decided under another key or limit than the act's, leases
+// are spent in memory, and so are refusals found. A store in this process has nothing else.
+func (s *Stack) AnswersFromMemory(a *weir.Act) bool {
+	if s.Remote == nil {
+		return true
+	}
+	for i := range a.Charges {
+		c := &a.Charges[i]
+		if s.Override.Concerns(c) || s.KeyLimit != nil && s.KeyLimit.Overflows(c) || s.leased != nil && s.leased(c.Limit) {
+			return true
+		}
+	}
+	return s.DenyCache != nil && s.DenyCache.MayRefuse(a)
+}
 
 // Start begins the background work of leases.
 func (s *Stack) Start() {

@@ -73,6 +73,56 @@ func TestBoundedKeys(t *testing.T) {
 	}
 }
 
+// TestAnswersFromMemory: each layer that may decide without the store says so, and no other act.
+func TestAnswersFromMemory(t *testing.T) {
+	t.Parallel()
+	per := func(n int64) *weir.Limit { return weir.PerDay(n).MustCompile() }
+	usual, leased, few := per(1), per(100), per(5)
+	options := stack.Options{
+		Leased: func(l *weir.Limit) bool { return l == leased },
+		KeyLimit: func(c *weir.Charge) weir.KeyLimit {
+			if c.Limit != few {
+				return weir.KeyLimit{}
+			}
+			return weir.KeyLimit{MaxKeys: 1, Overflow: "all others"}
+		},
+	}
+	s := stack.New(storetest.Alone{Taker: memengine.New(memengine.Options{})}, options)
+	act := func(key string, l *weir.Limit) *weir.Act {
+		return storetest.NewAct(weir.Charge{Key: key, Limit: l, Cost: 1})
+	}
+	if _, err := s.Override.ChangeOverride("overridden", &weir.Override{Until: time.Now().Add(time.Hour)}); err != nil {
+		t.Fatal(err)
+	}
+	take := func(key string, l *weir.Limit) { s.Take(t.Context(), []*weir.Act{act(key, l)}) }
+	take("refused", usual)
+	take("refused", usual)
+	take("one of few", few)
+	if s.AnswersFromMemory(act("another", few)) {
+		t.Error("a limit whose keys have room is decided elsewhere")
+	}
+	take("one too many", few)
+	for _, c := range []struct {
+		key   string
+		limit *weir.Limit
+		want  bool
+	}{
+		{"fresh", usual, false},
+		{"refused", usual, true},
+		{"leased", leased, true},
+		{"overridden", usual, true},
+		{"another", few, true},
+	} {
+		if got := s.AnswersFromMemory(act(c.key, c.limit)); got != c.want {
+			t.Errorf("%s: %t, want %t", c.key, got, c.want)
+		}
+	}
+	inMemory := stack.New(memengine.New(memengine.Options{}), options)
+	if !inMemory.AnswersFromMemory(act("fresh", usual)) {
+		t.Error("a store in this process is asked elsewhere")
+	}
+}
+
 func TestOnlyRemoteStoresAreCalled(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})

@@ -10,7 +10,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/deadline"
+	"github.com/weirlimit/weir/internal/yield"
 )
 
 // A cell has the units leased for acts with the same keys and limits, as many of each. Its
@@ -180,7 +180,7 @@ func (l *Layer) wait(ctx context.Context, c *cell, a *weir.Act) state {
 	ready := c.ready
 	s.mu.Unlock()
 	if ready != nil {
-		deadline.Yield(ctx)
+		yield.Before(ctx)
 		select {
 		case <-ready:
 		case <-ctx.Done():

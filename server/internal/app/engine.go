@@ -144,7 +144,16 @@ func (e *engine) stop(ctx context.Context) error {
 	return e.peers.Stop(ctx)
 }
 
-// yields reports whether calls yield before they wait, see [deadline.Yield]: a store in
+// gathered returns a function that reports whether an act is worth a call to the store together
+// with others; nil for a store in memory.
+func (e *engine) gathered() func(*weir.Act) bool {
+	if e.Remote == nil {
+		return nil
+	}
+	return func(a *weir.Act) bool { return !e.AnswersFromMemory(a) }
+}
+
+// yields reports whether calls yield before they wait, see [yield.Before]: a store in
 // memory never waits, and remote yields for others.
 func (e *engine) yields() bool {
 	_, inMemory := e.store.Taker.(*memengine.Store)

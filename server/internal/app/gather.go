@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/frames"
 	"github.com/weirlimit/weir/server/internal/rls"
 )
@@ -84,21 +83,4 @@ func (g *gatherer) conclude(ctx context.Context, c *frames.Call) error {
 		c.Reply(b)
 	}
 	return err
-}
-
-// waits returns a function that reports whether an act most likely waits for the store; nil for
-// a store in memory. What is decided under another key or limit than the act's may be decided
-// from memory.
-func (e *engine) waits() func(*weir.Act) bool {
-	if e.Remote == nil {
-		return nil
-	}
-	return func(a *weir.Act) bool {
-		for i := range a.Charges {
-			if c := &a.Charges[i]; e.Override.Concerns(c) || e.KeyLimit.Overflows(c) || e.rules().Leased(c.Limit) {
-				return false
-			}
-		}
-		return e.DenyCache == nil || !e.DenyCache.MayRefuse(a)
-	}
 }

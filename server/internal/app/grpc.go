@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/weirlimit/weir/internal/deadline"
+	"github.com/weirlimit/weir/internal/yield"
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/frames"
@@ -49,7 +49,7 @@ func (a *App) newGRPC(service *rls.Service, other *compared) (*listener, error) 
 		IdleTimeout: o.Limits.GRPCIdleTimeout, MaxAge: o.GRPCConnectionAge, AgeGrace: o.GRPCConnectionGrace, Logger: o.Logger,
 		Hold:    func(evict func()) frames.Hold { return a.budget.Hold(evict) },
 		Limited: t.limitedFrames,
-		TLS:     secured, Direct: direct, YieldKey: deadline.YielderKey{},
+		TLS:     secured, Direct: direct, YieldKey: yield.Key{},
 		Methods: map[string]frames.Handler{limit.name: serve},
 		Streams: map[string]frames.StreamHandler{},
 	}

@@ -69,7 +69,7 @@ func (a *App) frontEnds(by *callers.Authenticator) (http.Handler, *rls.Service) 
 		RefuseOversized: o.Oversized == refuse,
 	})
 	service := rls.New(rls.Options{
-		Gather:    a.engine.waits(),
+		Gather:    a.engine.gathered(),
 		Mode:      o.RLS,
 		Rules:     a.rules.Load,
 		Taker:     t.frontEnd("rls", a.engine),
