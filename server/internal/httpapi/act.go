@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -25,9 +26,30 @@ type pending struct {
 	Pending bool `json:"pending"`
 }
 
+// A posted is the memory of a POST, reused by later ones. It must not be copied: it points into
+// itself.
+type posted struct {
+	body    actBody
+	request rules.Request
+	verdict verdict
+	out     []byte // the body of the answer
+
+	// Memory for most requests.
+	plain       plainMemory
+	descriptors [few][]rules.Entry
+	entries     [fewEntries]rules.Entry
+	calls       [few]rules.Call
+}
+
+// keptOut is the size of the largest answer whose memory is kept.
+const keptOut = 8 << 10
+
+var posts = sync.Pool{New: func() any { return new(posted) }}
+
 // act answers a POST for one kind of act.
 func (a *api) act(w http.ResponseWriter, r *http.Request, kind weir.Kind) {
-	req, err := a.readAct(w, r, kind)
+	p := posts.Get().(*posted)
+	req, err := a.readAct(w, r, p, kind)
 	if tooLarge := new(http.MaxBytesError); a.RefuseOversized && kind == acts.KindTake && errors.As(err, &tooLarge) {
 		w.Header()["Cache-Control"] = noStore
 		jsonbody.Write(w, http.StatusTooManyRequests, actAnswer{Limits: []limitAnswer{}})
@@ -37,7 +59,7 @@ func (a *api) act(w http.ResponseWriter, r *http.Request, kind weir.Kind) {
 		a.fail(w, r, err)
 		return
 	}
-	v := new(verdict)
+	v := &p.verdict
 	switch err := a.decide(r, req, v); {
 	case acts.Kept(err) && (kind == acts.KindRelease || kind == acts.KindRefund):
 		w.Header()["Cache-Control"] = noStore
@@ -47,17 +69,25 @@ func (a *api) act(w http.ResponseWriter, r *http.Request, kind weir.Kind) {
 		a.fail(w, r, err)
 		return
 	}
-	defer v.plan.Free()
 	a.writeHeaders(w.Header(), v)
 	status := http.StatusOK
 	if !v.allowed {
 		status = http.StatusTooManyRequests
 	}
-	jsonbody.Write(w, status, v.answer())
+	p.out = v.appendJSON(p.out[:0])
+	jsonbody.Send(w, status, p.out)
+	// Not deferred: a store that panics may still use the memory.
+	v.plan.Free()
+	out := p.out[:0]
+	if cap(out) > keptOut {
+		out = nil
+	}
+	*p = posted{out: out}
+	posts.Put(p)
 }
 
 // readAct reads the request of a POST, within the bounds and the budget.
-func (a *api) readAct(w http.ResponseWriter, r *http.Request, kind weir.Kind) (*rules.Request, error) {
+func (a *api) readAct(w http.ResponseWriter, r *http.Request, p *posted, kind weir.Kind) (*rules.Request, error) {
 	if wrong := jsonbody.Unsupported(r.Header, acceptable); wrong != nil {
 		return nil, wrong
 	}
@@ -66,6 +96,9 @@ func (a *api) readAct(w http.ResponseWriter, r *http.Request, kind weir.Kind) (*
 		return nil, a.bodyError(w, err)
 	}
 	defer body.Close()
+	if p.readPlain(body.Text) {
+		return p.toRequest(kind)
+	}
 	outline := admission.OutlineOf(body.Text)
 	switch {
 	case outline.Deep:
@@ -78,7 +111,19 @@ func (a *api) readAct(w http.ResponseWriter, r *http.Request, kind weir.Kind) (*
 	if err := body.Take(&outline); err != nil {
 		return nil, a.bodyError(w, err)
 	}
-	return parseAct(body.Text, kind)
+	if err := p.decode(body.Text); err != nil {
+		return nil, err
+	}
+	return p.toRequest(kind)
+}
+
+// readPlain reads a usual body. It reports false for any other.
+func (p *posted) readPlain(text []byte) bool { return p.body.readPlain(text, &p.plain) }
+
+// decode reads any body. The error is a [*weir.InvalidError].
+func (p *posted) decode(text []byte) error {
+	p.body = actBody{}
+	return jsonbody.Decode(text, &p.body, actFields)
 }
 
 // acceptable accepts JSON, no media type, and what programs claim that were told none: curl -d
@@ -151,25 +196,25 @@ type entryBody struct {
 	Value *string `json:"value"`
 }
 
-// parseAct parses a body. The error is a [*weir.InvalidError].
-func parseAct(text []byte, kind weir.Kind) (*rules.Request, error) {
-	var body actBody
-	if err := jsonbody.Decode(text, &body, actFields); err != nil {
-		return nil, err
-	}
+// toRequest returns the request of a body that was read. The error is a [*weir.InvalidError].
+func (p *posted) toRequest(kind weir.Kind) (*rules.Request, error) {
+	body := &p.body
 	if err := body.checkParts(kind); err != nil {
 		return nil, err
 	}
-	req := &rules.Request{Kind: kind, Domain: body.Domain, ID: body.ID, Descriptors: make([][]rules.Entry, len(body.Descriptors))}
+	req := &p.request
+	*req = rules.Request{Kind: kind, Domain: body.Domain, ID: body.ID, Descriptors: p.descriptors[:0]}
+	memory := p.entries[:0]
 	for i, d := range body.Descriptors {
-		entries, err := parseEntries(d.Entries, i)
-		if err != nil {
+		from := len(memory)
+		var err error
+		if memory, err = appendEntries(memory, d.Entries, i); err != nil {
 			return nil, err
 		}
-		req.Descriptors[i] = entries
+		req.Descriptors = append(req.Descriptors, memory[from:len(memory):len(memory)])
 	}
 	var err error
-	if req.Calls, err = body.calls(); err != nil {
+	if req.Calls, err = body.appendCalls(p.calls[:0]); err != nil {
 		return nil, err
 	}
 	return req, body.setTerms(req)
@@ -196,12 +241,11 @@ func (b *actBody) checkParts(kind weir.Kind) error {
 	return nil
 }
 
-// calls returns the limits in the call, without their costs.
-func (b *actBody) calls() ([]rules.Call, error) {
+// appendCalls appends the limits in the call, without their costs.
+func (b *actBody) appendCalls(calls []rules.Call) ([]rules.Call, error) {
 	if len(b.Limits) == 0 {
 		return nil, nil
 	}
-	calls := make([]rules.Call, len(b.Limits))
 	for i, l := range b.Limits {
 		switch {
 		case l.Key == nil:
@@ -209,7 +253,7 @@ func (b *actBody) calls() ([]rules.Call, error) {
 		case l.Limit == nil:
 			return nil, invalidLimit(i, "limit", "missing", `a limit such as "100/min"`)
 		}
-		calls[i] = rules.Call{Key: *l.Key, Limit: *l.Limit, Name: l.Name, Keep: l.Keep}
+		calls = append(calls, rules.Call{Key: *l.Key, Limit: *l.Limit, Name: l.Name, Keep: l.Keep})
 	}
 	return calls, nil
 }
@@ -218,13 +262,12 @@ func invalidLimit(i int, field, value, want string) error {
 	return &weir.InvalidError{List: "limits", Index: i, Field: field, Value: value, Want: want}
 }
 
-// parseEntries parses the entries of the i-th descriptor. Absent keys and values are
+// appendEntries appends the entries of the i-th descriptor. Absent keys and values are
 // errors: with a default, all callers that forget one would share a budget.
-func parseEntries(body []entryBody, i int) ([]rules.Entry, error) {
+func appendEntries(entries []rules.Entry, body []entryBody, i int) ([]rules.Entry, error) {
 	if len(body) == 0 {
 		return nil, problem.Invalid(fmt.Sprintf("descriptors[%d].entries", i), "missing", "at least one entry")
 	}
-	entries := make([]rules.Entry, len(body))
 	for j, e := range body {
 		switch {
 		case e.Key == nil:
@@ -232,7 +275,7 @@ func parseEntries(body []entryBody, i int) ([]rules.Entry, error) {
 		case e.Value == nil:
 			return nil, problem.Invalid(fmt.Sprintf("descriptors[%d].entries[%d].value", i, j), "missing", "a string")
 		}
-		entries[j] = rules.Entry{Key: *e.Key, Value: *e.Value}
+		entries = append(entries, rules.Entry{Key: *e.Key, Value: *e.Value})
 	}
 	return entries, nil
 }

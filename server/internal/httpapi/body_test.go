@@ -52,7 +52,7 @@ func TestParseTake(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := parseAct([]byte(test.body), acts.KindTake)
+			got, err := parseAct(t, []byte(test.body), acts.KindTake)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -114,7 +114,7 @@ func TestParseTakeRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := parseAct([]byte(test.body), acts.KindTake)
+			_, err := parseAct(t, []byte(test.body), acts.KindTake)
 			invalid := new(weir.InvalidError)
 			if !errors.As(err, &invalid) || invalid.Field != test.field || len(err.Error()) > 1000 {
 				t.Fatalf("got %v, want an error that names %s", err, test.field)
@@ -126,7 +126,7 @@ func TestParseTakeRefuses(t *testing.T) {
 // TestMisplacedEntries: the error for entries beside the descriptors says where they belong.
 func TestMisplacedEntries(t *testing.T) {
 	t.Parallel()
-	_, err := parseAct([]byte(`{"domain":"d","entries":[{"key":"user","value":"42"}]}`), acts.KindTake)
+	_, err := parseAct(t, []byte(`{"domain":"d","entries":[{"key":"user","value":"42"}]}`), acts.KindTake)
 	if err == nil || !strings.Contains(err.Error(), `entries`) || !strings.Contains(err.Error(), "in descriptors: entries") {
 		t.Error(err)
 	}
@@ -144,7 +144,7 @@ func TestParseAct(t *testing.T) {
 		`"id":"a","hold_ms":2000`: {Kind: acts.KindRenew, ID: "a", Hold: 2 * time.Second},
 	} {
 		want.Domain, want.Descriptors = "d", user
-		got, err := parseAct([]byte(`{"domain":"d",`+userEntry+`,`+rest+`}`), want.Kind)
+		got, err := parseAct(t, []byte(`{"domain":"d",`+userEntry+`,`+rest+`}`), want.Kind)
 		if err != nil {
 			t.Fatalf("%v: %v", want.Kind, err)
 		}
@@ -177,7 +177,7 @@ func TestParseActRefuses(t *testing.T) {
 		"renew for days":        {acts.KindRenew, `,"id":"a","hold_ms":86400001`, "hold_ms"},
 		"renew for less than 0": {acts.KindRenew, `,"id":"a","hold_ms":-1`, "hold_ms"},
 	} {
-		_, err := parseAct([]byte(`{"domain":"d",`+userEntry+test.rest+`}`), test.kind)
+		_, err := parseAct(t, []byte(`{"domain":"d",`+userEntry+test.rest+`}`), test.kind)
 		invalid := new(weir.InvalidError)
 		if !errors.As(err, &invalid) || invalid.Field != test.field {
 			t.Errorf("%s: got %v, want an error that names %s", name, err, test.field)

@@ -37,11 +37,12 @@ func FuzzParseAct(f *testing.F) {
 	f.Add([]byte(`{"domain":"d","descriptors":[{}],"cost":null}`))
 	f.Add([]byte(`{"domain":"\u0000","descriptors":[[]]}`))
 	f.Add([]byte(`[{"cost":1e9}]`))
+	f.Add([]byte(` { "limits" : [ { "key" : "é" , "limit" : "5/min" , "name" : "n" , "cost" : 1 , "keep" : 0 } ] , "dry" : true , "record" : false } `))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, kind := range []weir.Kind{acts.KindTake, acts.KindRefund, acts.KindSettle, acts.KindRelease, acts.KindRenew} {
 			var req *rules.Request
 			var err error
-			fuzztest.Within(t, fuzztest.MostBytes, len(body), func() { req, err = parseAct(body, kind) })
+			fuzztest.Within(t, fuzztest.MostBytes, len(body), func() { req, err = parseAct(t, body, kind) })
 			if err != nil {
 				wantBlamed(t, err)
 				continue

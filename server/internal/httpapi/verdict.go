@@ -242,32 +242,28 @@ type limitAnswer struct {
 	Trial  bool `json:"trial,omitempty"`
 }
 
-func (v *verdict) answer() *actAnswer {
-	answer := &actAnswer{Allowed: v.allowed, Granted: v.granted, ID: v.id, Limits: make([]limitAnswer, len(v.limits))}
-	for i := range v.limits {
-		a, d := v.limits[i].applied, &v.limits[i].decision
-		answer.Limits[i] = limitAnswer{
-			Name:         a.Limit.Name,
-			Key:          v.keyOf(a),
-			Algorithm:    a.Limit.Algorithm.String(),
-			Limit:        a.Limit.Count,
-			Granted:      d.Granted,
-			Remaining:    d.Remaining,
-			RetryAfterMS: jsonbody.Millis(d.RetryAfter),
-			ResetAfterMS: jsonbody.Millis(d.ResetAfter),
-			DelayMS:      jsonbody.Millis(d.Delay),
-			AtUS:         jsonbody.Micros(d.At),
-			Source:       d.Source.String(),
-			Count:        a.Limit.Meter,
-			Budget:       a.Of.Budget.String(),
-			Keep:         a.Act.Charges[a.Charge].Keep,
-			Alternative:  a.Of.Alternative,
-			Chosen:       a.Of.Alternative > 0 && a.Chosen(),
-			Shadow:       a.Rule.Shadow,
-			Trial:        a.Rule.OnTrial,
-		}
+func (v *verdict) limitAnswer(i int) limitAnswer {
+	a, d := v.limits[i].applied, &v.limits[i].decision
+	return limitAnswer{
+		Name:         a.Limit.Name,
+		Key:          v.keyOf(a),
+		Algorithm:    a.Limit.Algorithm.String(),
+		Limit:        a.Limit.Count,
+		Granted:      d.Granted,
+		Remaining:    d.Remaining,
+		RetryAfterMS: jsonbody.Millis(d.RetryAfter),
+		ResetAfterMS: jsonbody.Millis(d.ResetAfter),
+		DelayMS:      jsonbody.Millis(d.Delay),
+		AtUS:         jsonbody.Micros(d.At),
+		Source:       d.Source.String(),
+		Count:        a.Limit.Meter,
+		Budget:       a.Of.Budget.String(),
+		Keep:         a.Act.Charges[a.Charge].Keep,
+		Alternative:  a.Of.Alternative,
+		Chosen:       a.Of.Alternative > 0 && a.Chosen(),
+		Shadow:       a.Rule.Shadow,
+		Trial:        a.Rule.OnTrial,
 	}
-	return answer
 }
 
 // keyOf names what the limit was for.
@@ -280,6 +276,9 @@ func (v *verdict) keyOf(a *rules.Applied) string {
 
 // keysOf names a descriptor by the keys of its entries; the caller knows the values.
 func keysOf(descriptor []rules.Entry) string {
+	if len(descriptor) == 1 {
+		return descriptor[0].Key
+	}
 	keys := make([]string, len(descriptor))
 	for i, e := range descriptor {
 		keys[i] = e.Key

@@ -128,7 +128,15 @@ func write(w http.ResponseWriter, status int, body []byte, err error) {
 	if err != nil {
 		panic(fmt.Sprintf("jsonbody: write: %v", err))
 	}
-	w.Header().Set("Content-Type", "application/json")
+	Send(w, status, append(body, '\n'))
+}
+
+// contentType is the value of Content-Type in every answer.
+var contentType = []string{"application/json"}
+
+// Send sends a body that is JSON already.
+func Send(w http.ResponseWriter, status int, body []byte) {
+	w.Header()["Content-Type"] = contentType
 	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n'))
+	_, _ = w.Write(body)
 }
