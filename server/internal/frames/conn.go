@@ -14,39 +14,58 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// A conn is a connection. Its reading goroutine owns the fields
-// marked as the reader's; mu guards the rest.
+// A conn is a connection. Its reading goroutine owns the fields of reader; mu guards
+// those that follow it.
 type conn struct {
-	server  *Server
-	nc      net.Conn // the reader replaces it once, before anybody else knows it
-	wire    wire     // what nc is or encrypts
-	tls     *tls.ConnectionState
-	input   input     // the reader's
-	headers decoder   // the reader's
-	block   block     // the reader's
-	queue   []*stream // the reader's: calls that it has to answer
-	begun   int       // the reader's: how many of queue are answered
-	later   []*stream // the reader's: those of them that Gather answers
-	over    bool      // the reader's: nothing more is read
-	skip    int       // the reader's: further calls that it does not answer
-	yields  int       // the reader's: 2^n-1 after n calls that have yielded
-	read    time.Time // the reader's: when bytes came last
-	broken  error     // the reader's: why nothing can be read any more
-	called  bool      // the reader's: a call has come, and the listener knows
+	server *Server
+	nc     net.Conn // the reader replaces it once, before anybody else knows it
+	wire   wire     // what nc is or encrypts
+	tls    *tls.ConnectionState
+	reader
 
 	mu      sync.Mutex
 	changed *sync.Cond // out has shrunk, a slot is free, or the connection is gone
-	streams map[uint32]*stream
-	aborted []uint32 // streams that the server has ended and the client has not, oldest first
-	lastID  uint32   // the highest that the client has used
-	gap     uint32   // the lowest of the streams that it left out last
-	gapEnd  uint32
-	most    int            // of slots, since streams was made
-	slots   int            // of streams: open ones and those whose handler runs
-	done    int64          // calls
-	workers []chan *stream // of goroutines that wait for work
-	left    bool           // nothing will be served any more
+	serving
+	memory
+	sending
+	lifetime
+}
 
+// A reader is what the goroutine that reads the connection uses alone, without the lock.
+type reader struct {
+	input   input
+	headers decoder
+	block   block
+	queue   []*stream // calls that it has to answer
+	begun   int       // how many of queue are answered
+	later   []*stream // those of them that Gather answers
+	over    bool      // nothing more is read
+	skip    int       // further calls that it does not answer
+	yields  int       // 2^n-1 after n calls that have yielded
+	read    time.Time // when bytes came last
+	broken  error     // why nothing can be read any more
+	called  bool      // a call has come, and the listener knows
+}
+
+// A serving is the calls of a connection and who answers them.
+type serving struct {
+	streams  map[uint32]*stream
+	aborted  []uint32 // streams that the server has ended and the client has not, oldest first
+	lastID   uint32   // the highest that the client has used
+	gap      uint32   // the lowest of the streams that it left out last
+	gapEnd   uint32
+	most     int                  // of slots, since streams was made
+	slots    int                  // of streams: open ones and those whose handler runs
+	done     int64                // calls
+	workers  []chan *stream       // of goroutines that wait for work
+	left     bool                 // nothing will be served any more
+	opened   int64                // streams whose handler runs
+	receipts map[[8]byte]*receipt // that streams wait for
+	asked    uint64               // how many receipts there were
+}
+
+// A memory is what the bytes of the client take, and what it may still send.
+type memory struct {
 	extra      int64 // what the client may send on a stream beyond firstWindow: until it knows the settings
 	credit     int64 // what it may send again and does not know of
 	held       int64 // bytes of calls, of their messages and of an unfinished header block
@@ -55,23 +74,25 @@ type conn struct {
 	blockHeld  int64 // bytes of held for a header block that goes on in further frames
 	blockBegan time.Duration
 	budget     Hold
-	opened     int64                // streams whose handler runs
-	receipts   map[[8]byte]*receipt // that streams wait for
-	asked      uint64               // how many receipts there were
+}
 
-	sendWindow   int64     // how much the client wants to get
-	streamWindow int64     // the same of a new stream
-	blocked      []*stream // streams that have data to send and no window of the connection
-	noTable      bool      // the client knows that no table is used
-	greeted      bool      // the client was sent the settings
-	ready        bool      // the handshake is over
-	calm         bool      // the reader is to give its buffer back, or rests
+// A sending is what the client is to get.
+type sending struct {
+	sendWindow   int64         // how much the client wants to get
+	streamWindow int64         // the same of a new stream
+	blocked      []*stream     // streams that have data to send and no window of the connection
+	noTable      bool          // the client knows that no table is used
+	greeted      bool          // the client was sent the settings
+	out          []byte        // to be written
+	spare        []byte        // memory for out
+	flushing     bool          // somebody writes
+	stalled      time.Duration // when the write began that goes on; 0: none does
+}
 
-	out      []byte        // to be written
-	spare    []byte        // memory for out
-	flushing bool          // somebody writes
-	stalled  time.Duration // when the write began that goes on; 0: none does
-
+// A lifetime is how a connection begins, rests and ends.
+type lifetime struct {
+	ready    bool // the handshake is over
+	calm     bool // the reader is to give its buffer back, or rests
 	patience int
 	phase    phase
 	said     time.Duration // when the client was asked to leave
@@ -96,9 +117,11 @@ const (
 func newConn(s *Server, nc net.Conn) *conn {
 	now := s.now()
 	c := &conn{
-		server: s, wire: wire{Conn: nc}, streams: map[uint32]*stream{},
-		extra: minWindow - firstWindow, sendWindow: minWindow, streamWindow: minWindow,
-		patience: maxPatience, promised: maxWindow, born: s.soon(), active: now,
+		server: s, wire: wire{Conn: nc},
+		serving:  serving{streams: map[uint32]*stream{}},
+		memory:   memory{extra: minWindow - firstWindow},
+		sending:  sending{sendWindow: minWindow, streamWindow: minWindow},
+		lifetime: lifetime{patience: maxPatience, promised: maxWindow, born: s.soon(), active: now},
 	}
 	c.nc = &c.wire
 	c.changed = sync.NewCond(&c.mu)
