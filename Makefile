@@ -64,8 +64,8 @@ test: setup ## install what tests need, then run them all under the race detecto
 	cd server/tools/h2spec && GOWORK=off $(GO) test $(RACE) -count=1 -timeout $(TIMEOUT) ./...
 	cd server/tools/grpcurl && GOWORK=off $(GO) test -count=1 -timeout $(TIMEOUT) ./...
 	cd server/tools/sigv4 && GOWORK=off $(GO) test -count=1 -timeout $(TIMEOUT) ./...
-	cd server/tools/sdks && GOWORK=off $(GO) test -count=1 -timeout $(TIMEOUT) ./...
-	@for each in python3:clients/python node:clients/node java:docs/any.md; do \
+	cd server/tools/sdks && GOWORK=off $(GO) test -count=1 -parallel 8 -timeout $(TIMEOUT) ./...
+	@for each in python3:clients/python python3:server/tools/sdks node:clients/node node:server/tools/sdks java:docs/any.md; do \
 	  command -v "$${each%%:*}" >/dev/null || echo "skipped: $${each#*:} (no $${each%%:*})"; done
 
 .PHONY: test-short
@@ -75,7 +75,7 @@ test-short: ## run the tests that take a moment, more of them at once because th
 	cd deploy/check && GOWORK=off $(GO) test -short -timeout 2m ./...
 
 .PHONY: setup
-setup: ## install redis-server, nginx, haproxy, caddy, chromium, SDKs for node, grpcio and a C compiler where they are missing
+setup: ## install redis-server, nginx, haproxy, caddy, chromium, SDKs for node and Python, grpcio and a C compiler where they are missing
 	@scripts/setup.sh
 
 .PHONY: lint

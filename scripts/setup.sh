@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the programs that the tests start: redis-server, nginx, haproxy,
-# caddy, curl, those of nghttp2, chromium, node with the packages that tests call with, Python with grpcio,
+# caddy, curl, those of nghttp2, chromium, node and Python with the packages that tests call with, grpcio,
 # a C compiler for the race detector, and Envoy, which goes into the user's cache folder. It leaves alone what is there. Where it cannot install, it says what to do by hand and
 # succeeds: tests that miss a program are skipped, or fail if WEIR_REQUIRE names it.
 set -u
@@ -42,18 +42,23 @@ node_packages() {
   done
 }
 
-# The adapters of the client for Python are tested with the frameworks that they are for, where Go's os.UserCacheDir is.
-frameworks() {
+# Packages for Python that tests call with are where Go's os.UserCacheDir is: the frameworks that the adapters of the
+# client are for, and the SDKs of providers of language models.
+python_packages() {
   local cache=${XDG_CACHE_HOME:-$HOME/.cache} list folder
   [ "$(uname)" = Darwin ] && cache=$HOME/Library/Caches
-  list=$(dirname "$0")/../clients/python/tests/requirements.txt
-  folder=$cache/weir/python-frameworks
+  list=$(dirname "$0")/../$2
+  folder=$cache/weir/$1
   [ "$(cat "$list")" = "$(cat "$folder/requirements.txt" 2>/dev/null)" ] && return
-  say "installing frameworks for Python into $folder"
+  say "installing packages for Python into $folder"
   rm -rf "$folder"
   python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --only-binary :all: --target "$folder" -r "$list" &&
     cp "$list" "$folder/requirements.txt" ||
-    say "cannot install frameworks for Python: run pip install -r clients/python/tests/requirements.txt"
+    say "cannot install packages for Python: run pip install -r $2"
+}
+all_python_packages() {
+  python_packages python-frameworks clients/python/tests/requirements.txt
+  python_packages python-sdks server/tools/sdks/requirements.txt
 }
 
 # Envoy is in no distribution. Tests look for it where Go's os.UserCacheDir is.
@@ -83,7 +88,7 @@ envoy() {
 if [ ${#missing[@]} -eq 0 ]; then
   say 'redis-server, nginx, haproxy, caddy, curl, nghttp2, chromium, node, grpcio and a C compiler are there'
   node_packages
-  frameworks
+  all_python_packages
   envoy
   exit 0
 fi
@@ -187,6 +192,6 @@ else
   by_hand 'there is neither apt-get nor brew'
 fi
 node_packages
-frameworks
+all_python_packages
 envoy
 skipped

@@ -100,7 +100,7 @@ func TestAnthropicRefused(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if took := time.Since(begun); c.Load() != 3 || took < 4*time.Second {
+	if took := time.Since(begun); c.Load() != 3 || took < 2*time.Second {
 		t.Errorf("%d calls in %v", c.Load(), took)
 	}
 }

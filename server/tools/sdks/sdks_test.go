@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,7 +31,7 @@ import (
 const patience = 2 * time.Minute
 
 // rules let a key use 100 output tokens of mock models at once, and half a dollar a day.
-// They let mock-quick be called once in five seconds.
+// They let mock-quick be called once in three seconds, and mock-100000 once at a time.
 const rules = `
 domain: llm
 models: [{model: "mock*", input: 1000, output: 1000}]
@@ -41,7 +42,8 @@ descriptors:
       - {name: output, count: output, requests_per_unit: 100, unit: minute, algorithm: gcra}
       - {name: dollars, count: usd, dollars: 0.5, unit: day, algorithm: fixed_window}
     descriptors:
-      - {key: model, value: mock-quick, rate_limit: {name: quick, requests_per_unit: 12, unit: minute, algorithm: gcra, burst: 1}}
+      - {key: model, value: mock-quick, rate_limit: {name: quick, requests_per_unit: 20, unit: minute, algorithm: gcra, burst: 1}}
+  - {key: model, value: mock-100000, rate_limit: {name: open, requests_per_unit: 1, period: 30s, algorithm: concurrency}}
 `
 
 // roomy are rules that refuse nothing.
@@ -142,11 +144,22 @@ func run(t *testing.T, cmd *exec.Cmd, last string) map[string]string {
 	return nil
 }
 
+// entryOf returns the descriptor of a key.
+func entryOf(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return "key=sha256:" + hex.EncodeToString(sum[:8])
+}
+
 // used returns what the limits of a key have used, by their names.
 func (p *proxy) used(t *testing.T, key string) map[string]int64 {
 	t.Helper()
-	sum := sha256.Sum256([]byte(key))
-	query := url.Values{"domain": {"llm"}, "entry": {"key=sha256:" + hex.EncodeToString(sum[:8])}}
+	return p.usedOf(t, entryOf(key))
+}
+
+// usedOf returns what the limits of a descriptor have used, by their names.
+func (p *proxy) usedOf(t *testing.T, entry string) map[string]int64 {
+	t.Helper()
+	query := url.Values{"domain": {"llm"}, "entry": {entry}}
 	answer, err := http.Get(p.admin + "/v1/key?" + query.Encode())
 	if err != nil {
 		t.Fatal(err)
@@ -172,8 +185,14 @@ func (p *proxy) used(t *testing.T, key string) map[string]int64 {
 // and a request is settled behind that.
 func (p *proxy) wants(t *testing.T, key string, want map[string]int64) {
 	t.Helper()
+	p.wantsOf(t, entryOf(key), want)
+}
+
+// wantsOf is [proxy.wants] of a descriptor.
+func (p *proxy) wantsOf(t *testing.T, entry string, want map[string]int64) {
+	t.Helper()
 	for deadline := time.Now().Add(patience / 4); ; time.Sleep(20 * time.Millisecond) {
-		used := p.used(t, key)
+		used := p.usedOf(t, entry)
 		got := map[string]int64{}
 		for name := range want {
 			got[name] = used[name]
@@ -182,7 +201,7 @@ func (p *proxy) wants(t *testing.T, key string, want map[string]int64) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Errorf("%s used %v, want %v", key, used, want)
+			t.Errorf("%s used %v, want %v", entry, used, want)
 			return
 		}
 	}
@@ -195,7 +214,6 @@ func overloaded(t *testing.T) string {
 	var calls [2]atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		w.Header().Set("Content-Type", "application/json")
 		messages := strings.HasSuffix(r.URL.Path, "/messages")
 		kind := &calls[0]
 		if messages {
@@ -203,34 +221,66 @@ func overloaded(t *testing.T) string {
 		}
 		switch n := kind.Add(1); {
 		case n%3 != 0 && messages:
+			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(529)
 			_, _ = io.WriteString(w, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`)
 		case n%3 != 0:
+			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("Retry-After-Ms", "50")
 			w.WriteHeader(http.StatusServiceUnavailable)
 			_, _ = io.WriteString(w, `{"error":{"message":"overloaded","type":"server_error","param":null,"code":null}}`)
-		case messages:
-			_, _ = io.WriteString(w, `{"id":"m","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"hi"}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":7,"output_tokens":5}}`)
 		default:
-			_, _ = io.WriteString(w, `{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":7,"completion_tokens":5,"total_tokens":12}}`)
+			answer(w, r, 7, 5)
 		}
 	}))
 	t.Cleanup(server.Close)
 	return server.URL
 }
 
+// answer answers a request with so many tokens.
+func answer(w http.ResponseWriter, r *http.Request, input, output int) {
+	w.Header().Set("Content-Type", "application/json")
+	if strings.HasSuffix(r.URL.Path, "/messages") {
+		_, _ = fmt.Fprintf(w, `{"id":"m","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"hi"}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":%d,"output_tokens":%d}}`, input, output)
+		return
+	}
+	_, _ = fmt.Fprintf(w, `{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}}`, input, output, input+output)
+}
+
 // node returns a command that runs a script with the packages of package.json.
 func node(t *testing.T, script string, args ...string) *exec.Cmd {
 	t.Helper()
-	_, missing := exec.LookPath("node")
-	if missing == nil {
-		_, missing = os.Stat("node_modules/@copilotkit/aimock")
-	}
-	if missing != nil {
-		if strings.Contains(os.Getenv("WEIR_REQUIRE"), "node") {
-			t.Fatalf("the SDKs for Node are not installed: run scripts/setup.sh: %v", missing)
-		}
-		t.Skip("SKIPPED, NOTHING WAS TESTED: the SDKs for Node are not installed: run scripts/setup.sh")
-	}
+	require(t, "node", "the SDKs for Node", "node_modules/@copilotkit/aimock")
 	return exec.Command("node", append([]string{script}, args...)...)
+}
+
+// python returns a command that runs sdks.py with the packages of requirements.txt.
+func python(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages := filepath.Join(cache, "weir", "python-sdks")
+	require(t, "python3", "the SDKs for Python", filepath.Join(packages, "anthropic"))
+	cmd := exec.Command("python3", append([]string{"-B", "sdks.py"}, args...)...)
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+packages)
+	return cmd
+}
+
+// require wants a program, and a folder that scripts/setup.sh installs. Without them the test is
+// skipped, unless WEIR_REQUIRE names the program.
+func require(t *testing.T, program, name, folder string) {
+	t.Helper()
+	_, missing := exec.LookPath(program)
+	if missing == nil && folder != "" {
+		_, missing = os.Stat(folder)
+	}
+	switch {
+	case missing == nil:
+	case slices.Contains(strings.Split(os.Getenv("WEIR_REQUIRE"), ","), strings.TrimSuffix(program, "-server")):
+		t.Fatalf("missing: %s: run scripts/setup.sh: %v", name, missing)
+	default:
+		t.Skipf("SKIPPED, NOTHING WAS TESTED: missing: %s: run scripts/setup.sh", name)
+	}
 }
