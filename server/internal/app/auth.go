@@ -155,7 +155,7 @@ func (o *Options) checkUnused() error {
 
 // authenticator returns the authenticator for the callers of a listener, or nil if the
 // options require no credentials.
-func (a *App) authenticator(listener string) (*callers.Authenticator, error) {
+func (a *App) authenticator(listener string, headers *callers.Headers) (*callers.Authenticator, error) {
 	secrets, err := a.options.accessOf(listener).openSecrets(a.options.Logger)
 	if err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ func (a *App) authenticator(listener string) (*callers.Authenticator, error) {
 		a.files.add(secrets.Refresh)
 	}
 	return callers.New(callers.Options{
-		Listener: listener, Secrets: secrets, File: a.callers, Logger: a.options.Logger,
+		Listener: listener, Secrets: secrets, File: a.callers, Headers: headers, Logger: a.options.Logger,
 		Failed: a.telemetry.metrics.AuthFailures(listener), Requests: a.telemetry.metrics.CallerRequests(listener),
 	}), nil
 }

@@ -39,7 +39,13 @@ type ModelOptions struct {
 	ReadOn          time.Duration // after the client has left; 0 for not at all
 	MaxConnections  int
 	TLS             TLS
+	// IdentityHeader says which header has which label of the caller, as user=X-User,team=X-Team,
+	// and IdentityFrom who may send them.
+	IdentityHeader, IdentityFrom string
 }
+
+// identify reports whether callers are known by anything but their credentials for the provider.
+func (o *Options) identify() bool { return o.Callers != "" || o.Models.IdentityHeader != "" }
 
 func (o *ModelOptions) on() bool { return o.Upstream != "" || o.Mock }
 
@@ -78,11 +84,11 @@ func (o *Options) modelSettings() []Setting {
 		toggle("mock", &m.Mock, false,
 			"Forward requests to a provider of our own that answers with words, to try limits without\na key."),
 		setting("listen", &m.Address, DefaultModels,
-			"Listen for clients of language models at this address; port 0 picks a free one.",
-			address("host:port, such as "+DefaultModels)),
+			"Listen for clients of language models at this address, or at unix:/path; port 0 picks a\nfree one.",
+			orSocket(address("host:port, such as "+DefaultModels+", or unix:/path"))),
 		setting("domain", &m.Domain, "", "Apply the rules of this domain (default: the only domain of the rules)."),
 		secretFile("upstream-key-file", &m.UpstreamKeyFile,
-			"Send the key in this file to the provider, in place of the caller's token. Needs --callers.\n"+
+			"Send the key in this file to the provider, in place of the caller's token. Needs callers that\nWeir knows, as by --callers.\n"+
 				"A new key is used within a second."),
 		setting("max-body", &m.MaxBody, 32, "Refuse requests with more MiB.", within(1, 1024, "1 … 1024")),
 		setting("upstream-timeout", &m.UpstreamTimeout, 30*time.Minute,
@@ -97,7 +103,15 @@ func (o *Options) modelSettings() []Setting {
 				"limit to drain. A client waits for less with the header Weir-Wait.",
 			func(d time.Duration) string { return unless(d >= 0 && d <= time.Minute, "0s … 1m") }),
 		setting("models-max-connections", &m.MaxConnections, 4096, "Keep at most this many connections of clients open.", positive),
-	), group("Security", tlsSettings("models", &m.TLS))...)
+	), group("Security",
+		tlsSettings("models", &m.TLS),
+		setting("identity-header", &m.IdentityHeader, "",
+			"Take the labels of callers from these headers of a trusted proxy, such as\n"+
+				"user=X-User,team=X-Team. Others who send them are refused. Needs --identity-from."),
+		setting("identity-from", &m.IdentityFrom, "",
+			"Trust the headers of the proxy with this name in its client certificate, such as\n"+
+				"spiffe://example.org/gateway, or, with --listen unix:/path, everybody at unix:/path."),
+	)...)
 }
 
 // maxModelMemory bounds the memory of requests to language models, in MiB, unless the operator
@@ -133,10 +147,10 @@ func (o *Options) checkModels() error {
 		return nil
 	}
 	const mesh = ", or --insecure-token where a mesh or a tunnel encrypts the connections: credentials would cross the network in plain text"
-	if sent := o.Callers == "" || m.UpstreamKeyFile != ""; sent && u.Scheme == "http" && !onLoopback(net.JoinHostPort(u.Hostname(), "80")) {
+	if sent := !o.identify() || m.UpstreamKeyFile != ""; sent && u.Scheme == "http" && !onLoopback(net.JoinHostPort(u.Hostname(), "80")) {
 		return &weir.InvalidError{Field: "upstream", Value: strconv.Quote(m.Upstream), Want: "https://" + u.Host + mesh}
 	}
-	if a := o.accessOf("models"); o.Callers == "" && a.exposed() && m.TLS.Cert == "" {
+	if a := o.accessOf("models"); !o.identify() && a.exposed() && m.TLS.Cert == "" {
 		return &weir.InvalidError{Field: "listen", Value: strconv.Quote(a.address), Want: flag("models tls cert") + ", a loopback address" + mesh}
 	}
 	return nil
@@ -163,17 +177,17 @@ func (a *App) newModels() (*listener, *listener, error) {
 		options.Domain = domains[0]
 	}
 	var err error
-	if options.Callers, err = a.authenticator("models"); err != nil {
+	if options.Headers, err = callers.NewHeaders(m.IdentityHeader, m.IdentityFrom, m.Address, m.TLS.ClientCA != ""); err != nil {
+		return nil, nil, err
+	}
+	if options.Callers, err = a.authenticator("models", options.Headers); err != nil {
 		return nil, nil, err
 	}
 	if err := a.upstreamKey(&options); err != nil {
 		return nil, nil, err
 	}
 	a.rules.check = func(set *rules.Set) error {
-		hasLabel := func(string) bool { return false }
-		if a.callers != nil {
-			hasLabel = a.callers.HasLabel
-		}
+		hasLabel := func(key string) bool { return a.callers.HasLabel(key) || options.Headers.HasLabel(key) }
 		return meter.CheckRules(set, options.Domain, hasLabel, o.MaxKeys)
 	}
 	if err := a.rules.check(a.rules.Load()); err != nil {
@@ -249,8 +263,8 @@ func (a *App) upstreamKey(options *meter.Options) error {
 	if file == "" {
 		return nil
 	}
-	if a.options.Callers == "" {
-		return &weir.InvalidError{Field: "upstream key file", Value: strconv.Quote(file), Want: "--callers beside it: everybody would use the key"}
+	if !a.options.identify() {
+		return &weir.InvalidError{Field: "upstream key file", Value: strconv.Quote(file), Want: "--callers beside it, or another way to know them: everybody would use the key"}
 	}
 	key, err := callers.OpenKey("upstream key file", file, a.options.Logger)
 	if err != nil {

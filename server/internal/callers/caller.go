@@ -25,6 +25,7 @@ type Caller struct {
 	// none.
 	Labels []Label
 
+	vouched bool // by another party; it is in no file
 	verbs   Verbs
 	domains map[string]bool
 	all     bool // domains
@@ -84,17 +85,24 @@ func (s *Set) token(token string) *Caller {
 // certificate returns the caller with a certificate, by the first of its DNS names, or
 // of its URIs, that a caller has; nil if there is none.
 func (s *Set) certificate(c *x509.Certificate) *Caller {
-	for _, name := range c.DNSNames {
-		if found := s.byCertificate[strings.ToLower(name)]; found != nil {
-			return found
-		}
-	}
-	for _, uri := range c.URIs {
-		if found := s.byCertificate[strings.ToLower(uri.String())]; found != nil {
+	for _, name := range namesIn(c) {
+		if found := s.byCertificate[name]; found != nil {
 			return found
 		}
 	}
 	return nil
+}
+
+// namesIn returns the DNS names of a certificate and then its URIs, in lower case.
+func namesIn(c *x509.Certificate) []string {
+	names := make([]string, 0, len(c.DNSNames)+len(c.URIs))
+	for _, name := range c.DNSNames {
+		names = append(names, strings.ToLower(name))
+	}
+	for _, uri := range c.URIs {
+		names = append(names, strings.ToLower(uri.String()))
+	}
+	return names
 }
 
 // A ForbiddenError is the error of a caller that may not do something. Nothing was
@@ -168,8 +176,12 @@ func (i *Identity) Still(verbs Verbs, domain string) bool {
 	return i == nil || i.caller == nil || i.missing(verbs, domain) == 0
 }
 
-// missing returns the verbs that the current file of callers does not allow a named caller.
+// missing returns the verbs that the current file of callers does not allow a named caller, or
+// that one whom another party vouches for never has.
 func (i *Identity) missing(verbs Verbs, domain string) Verbs {
+	if i.caller.vouched {
+		return i.caller.missing(verbs, domain)
+	}
 	if now := i.by.options.File.set().byName[i.caller.Name]; now != nil {
 		return now.missing(verbs, domain)
 	}

@@ -30,6 +30,8 @@ type Options struct {
 	Secrets *Secrets
 	// File has callers that may do what it says. Nil: there are none.
 	File *File
+	// Headers are those of a trusted proxy. Nil: there is none.
+	Headers *Headers
 	// Failed, if not nil, is called for each failure.
 	Failed func()
 	// Requests, if not nil, is called for each request, with the caller's name in the
@@ -64,7 +66,7 @@ func (o Outcome) String() string { return [...]string{"admitted", "forbidden", "
 
 // New returns an authenticator, or nil if the options name nothing to ask for.
 func New(o Options) *Authenticator {
-	if o.Secrets == nil && o.File == nil {
+	if o.Secrets == nil && o.File == nil && o.Headers == nil {
 		return nil
 	}
 	if o.Requests == nil {

@@ -165,7 +165,7 @@ func OpenFile(name string, logger *slog.Logger) (*File, error) {
 func (f *File) Refresh(ctx context.Context) { f.watched.refresh(ctx) }
 
 // HasLabel reports whether a caller of the file has a label of that key.
-func (f *File) HasLabel(key string) bool { return f.set().HasLabel(key) }
+func (f *File) HasLabel(key string) bool { return f != nil && f.set().HasLabel(key) }
 
 // set returns the callers of the file.
 func (f *File) set() *Set { return f.watched.get() }

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"unicode"
 
 	yaml "go.yaml.in/yaml/v3"
 
@@ -190,8 +189,8 @@ func (p *parser) labels(n *yaml.Node, c *Caller) {
 			p.report(key, fmt.Sprintf("a label is called %q", l.Key), "another name: every request has "+strings.Join(reservedLabels, ", ")+" already")
 		case !keyForm.MatchString(l.Key) || len(l.Key) > maxLabelKey:
 			p.report(key, fmt.Sprintf("a label is called %q", problem.Shorten(l.Key)), fmt.Sprintf("at most %d lower-case letters, digits and underscores, first a letter", maxLabelKey))
-		case l.Value == "" || len(l.Value) > maxLabelValue || strings.ContainsFunc(l.Value, func(r rune) bool { return !unicode.IsPrint(r) }):
-			p.report(value, fmt.Sprintf("the label %s is %q", l.Key, problem.Shorten(l.Value)), fmt.Sprintf("1 … %d bytes of text that can be printed", maxLabelValue))
+		case !isLabel(l.Value):
+			p.report(value, fmt.Sprintf("the label %s is %q", l.Key, problem.Shorten(l.Value)), wantLabel)
 		case slices.ContainsFunc(c.Labels, func(other Label) bool { return other.Key == l.Key }):
 			p.report(key, fmt.Sprintf("the label %s again", l.Key), "each label once")
 		default:

@@ -35,7 +35,7 @@ func CheckRules(set *rules.Set, domain string, hasLabel func(string) bool, maxKe
 		case first == entryModel:
 			below = nil
 		case !hasLabel(first):
-			report(r, fmt.Sprintf("a rule about %q, which no request has", first), "key, model, or a label of the file of callers")
+			report(r, fmt.Sprintf("a rule about %q, which no request has", first), "key, model, or a label that callers can have")
 			continue
 		}
 		switch {

@@ -216,7 +216,7 @@ func TestCheckRules(t *testing.T) {
 		"a label's model":       {"{key: team, descriptors: [{key: model, " + limit + "}]}", ""},
 		"a key's model":         {"{key: key, descriptors: [{key: model, " + limit + "}]}", ""},
 		"any":                   {"{key: \"*\", value: \"*\", " + limit + "}", ""},
-		"nobody's label":        {"{key: tema, " + limit + "}", `f:2:15: a rule about "tema", which no request has; want key, model, or a label of the file of callers`},
+		"nobody's label":        {"{key: tema, " + limit + "}", `f:2:15: a rule about "tema", which no request has; want key, model, or a label that callers can have`},
 		"end users":             {"{key: end_user, " + limit + "}", "f:2:15: a rule about end_user alone; want key above it: clients choose their end users, which may only narrow what a key may do"},
 		"a label's end users":   {"{key: team, descriptors: [{key: end_user, " + limit + "}]}", "f:2:41: a rule about team, end_user, which no request has; want model below team, and nothing below that"},
 		"end users without end": {"{key: key, descriptors: [{key: end_user, " + limit + "}]}", "f:2:40: a limit on end_user without max_keys; want max_keys, or --max-keys: clients invent end users"},

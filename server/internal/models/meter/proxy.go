@@ -36,6 +36,9 @@ type Options struct {
 	Key func() string
 	// Callers checks the credentials of callers. Nil: the provider does.
 	Callers *callers.Authenticator
+	// Headers are those by which a trusted proxy says who calls. They are not forwarded. Nil:
+	// there are none.
+	Headers *callers.Headers
 	// Rules returns the rules in force, and Domain is the one whose rules apply.
 	Rules  func() *rules.Set
 	Domain string
@@ -367,6 +370,16 @@ func (p *Proxy) waitOf(r *http.Request) (time.Duration, error) {
 
 // caller returns the name of the caller in limits.
 func (p *Proxy) caller(w http.ResponseWriter, r *http.Request, x *exchange) (string, *callers.Identity, error) {
+	who, err := p.Callers.FromProxy(r)
+	if refused := new(callers.RefusedError); errors.As(err, &refused) {
+		return "", nil, refusedCaller("identity_header", refused)
+	}
+	if who != nil {
+		if p.Key != nil {
+			x.shown = p.Key()
+		}
+		return who.Name(), who, nil
+	}
 	credential, err := credentialOf(x.form, r.Header)
 	if p.Callers == nil {
 		x.shown = credential
@@ -377,7 +390,8 @@ func (p *Proxy) caller(w http.ResponseWriter, r *http.Request, x *exchange) (str
 	if err != nil && (shown.Certificate == nil || err.(*refusal).status != http.StatusUnauthorized) {
 		return "", nil, err
 	}
-	who, known := p.Callers.Authenticate(shown)
+	var known bool
+	who, known = p.Callers.Authenticate(shown)
 	if !known {
 		shown.HangUp(w)
 		return "", nil, unauthorized(http.StatusUnauthorized, "nobody has this credential")
@@ -435,6 +449,7 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 	for _, name := range append([]string{"Upgrade", "Connection", "Expect", waitHeader}, otherHeaders...) {
 		out.Header.Del(name)
 	}
+	p.Headers.Remove(out.Header)
 	if p.Key != nil {
 		out.Header = besideOwnKey(out.Header)
 	}

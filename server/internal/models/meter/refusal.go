@@ -13,6 +13,7 @@ import (
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/ratelimitheader"
+	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -56,6 +57,15 @@ func unauthorized(status int, message string) *refusal {
 		r.other = invalidRequest
 	}
 	return r
+}
+
+// refusedCaller is the answer of a request that shows nobody who may call; code is that of a
+// request that is wrong.
+func refusedCaller(code string, why *callers.RefusedError) *refusal {
+	if why.Status == http.StatusUnauthorized {
+		return unauthorized(why.Status, why.Message)
+	}
+	return misunderstood(why.Status, code, invalidRequest, why.Message)
 }
 
 // failed is the answer of a request that went wrong behind Weir.
