@@ -9,16 +9,23 @@ import (
 )
 
 // A Body is the body of an HTTP request, charged to a budget from when it is read until
-// it is closed.
+// it is closed. One that its connection holds is charged from when it is decoded.
 type Body struct {
-	Text []byte
-	hold *Hold
+	Text   []byte
+	budget *Budget
+	hold   *Hold // nil: it has no bytes yet
 }
+
+// whole is a request's body that has arrived. Its memory is its connection's.
+type whole interface{ Whole() []byte }
 
 // ReadBody reads a request's body of at most the given size. The error is an
 // [*http.MaxBytesError], [ErrFull], or that of the connection. Without an error the
 // caller must close the body.
 func (b *Budget) ReadBody(w http.ResponseWriter, r *http.Request, most int64) (Body, error) {
+	if body, arrived := r.Body.(whole); arrived && r.ContentLength <= most {
+		return Body{Text: body.Whole(), budget: b}, nil
+	}
 	share := b.Hold(func() {
 		// A connection without deadlines is not waited for.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
@@ -26,7 +33,7 @@ func (b *Budget) ReadBody(w http.ResponseWriter, r *http.Request, most int64) (B
 	text, err := readBody(w, r, most, share)
 	if err == nil {
 		share.Unfinished(0)
-		return Body{text, share}, nil
+		return Body{text, b, share}, nil
 	}
 	share.Close()
 	if share.Evicted() {
@@ -41,6 +48,9 @@ func (b *Body) Take(o *Outline) error { return b.Grow(len(b.Text) + o.Objects*ob
 // Grow charges the body for so many more bytes, which reading it takes. The error is
 // [ErrFull].
 func (b *Body) Grow(bytes int) error {
+	if b.hold == nil {
+		b.hold = b.budget.Hold(nil) // which has no unfinished messages
+	}
 	if !b.hold.Take(int64(bytes)) {
 		return ErrFull
 	}

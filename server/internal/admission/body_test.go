@@ -105,6 +105,37 @@ func TestReadBody(t *testing.T) {
 	}
 }
 
+// arrived is a body that its connection holds.
+type arrived struct {
+	io.ReadCloser
+	text []byte
+}
+
+func (a arrived) Whole() []byte { return a.text }
+
+// TestWholeBody: a body that its connection holds is not copied, and charged when it is decoded.
+func TestWholeBody(t *testing.T) {
+	t.Parallel()
+	budget := admission.NewBudget(1 << 20)
+	text := []byte("{}")
+	r := httptest.NewRequest(http.MethodPost, "/", nil)
+	r.Body, r.ContentLength = arrived{http.NoBody, text}, int64(len(text))
+	body, err := budget.ReadBody(httptest.NewRecorder(), r, 2)
+	if err != nil || &body.Text[0] != &text[0] || budget.Held() != 0 {
+		t.Fatalf("read %q, %v; %d bytes are charged", body.Text, err, budget.Held())
+	}
+	if err := body.Take(&admission.Outline{Objects: 1}); err != nil || budget.Held() < int64(len(text)) {
+		t.Errorf("decoding: %v; %d bytes are charged", err, budget.Held())
+	}
+	if body.Close(); budget.Held() != 0 {
+		t.Errorf("%d bytes are held for nobody", budget.Held())
+	}
+	var tooLarge *http.MaxBytesError
+	if _, err := budget.ReadBody(httptest.NewRecorder(), r, 1); !errors.As(err, &tooLarge) {
+		t.Errorf("a body that is too large: %v", err)
+	}
+}
+
 // failing is a connection that was cut.
 type failing struct{}
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/callers"
+	"github.com/weirlimit/weir/server/internal/held"
 )
 
 const (
@@ -128,6 +129,7 @@ func calling(r *http.Request) {
 // this process was late to read them.
 type lazyConn struct {
 	*counted
+	held        *held.Conn      // nil: reads cannot be held
 	unread      []byte          // what Read returns first
 	requests    context.Context // of its requests; nil: there was none
 	read, write lazyDeadline
@@ -135,7 +137,7 @@ type lazyConn struct {
 }
 
 func newLazyConn(c *counted) *lazyConn {
-	return &lazyConn{counted: c, read: lazyDeadline{arm: c.SetReadDeadline}, write: lazyDeadline{arm: c.SetWriteDeadline}}
+	return &lazyConn{counted: c, held: held.Of(c.Conn), read: lazyDeadline{arm: c.SetReadDeadline}, write: lazyDeadline{arm: c.SetWriteDeadline}}
 }
 
 // Read reads until the deadline that was set last.
@@ -154,6 +156,22 @@ func (c *lazyConn) Read(p []byte) (int, error) {
 		}
 	}
 }
+
+// Hold is [held.Conn.Read] until the deadline that was set last. Bytes that were unread come
+// from Read alone.
+func (c *lazyConn) Hold(room func() []byte, received func(n int) bool) error {
+	if c.held == nil {
+		return errors.ErrUnsupported
+	}
+	for {
+		if err := c.held.Read(room, received); err == nil || !c.read.early(err) {
+			return err
+		}
+	}
+}
+
+// WriteSome is that of [held.Conn].
+func (c *lazyConn) WriteSome(p []byte) (int, error) { return c.held.WriteSome(p) }
 
 // Unread makes Read return bytes once more, and moves the deadlines of reading that are set
 // before the next answer earlier by the time that the request has been arriving.

@@ -202,13 +202,13 @@ func TestGatheredExactly(t *testing.T) {
 	)
 }
 
-// A held store decides once it may.
-type held struct {
+// A heldStore decides once it may.
+type heldStore struct {
 	calls.Store
 	may chan struct{}
 }
 
-func (h held) Take(ctx context.Context, acts []*weir.Act) {
+func (h heldStore) Take(ctx context.Context, acts []*weir.Act) {
 	<-h.may
 	h.Store.Take(ctx, acts)
 }
@@ -217,7 +217,7 @@ func (h held) Take(ctx context.Context, acts []*weir.Act) {
 // own time, though the store does not reply.
 func TestGatheredDeadlines(t *testing.T) {
 	t.Parallel()
-	h := held{may: make(chan struct{})}
+	h := heldStore{may: make(chan struct{})}
 	app := start(t, Options{
 		Store: testserver.StartRedis(t).URL(), Config: rulesFor(t, gatherRules),
 		wrapStore: func(t weir.Taker) weir.Taker { h.Store = t.(calls.Store); return h },

@@ -40,15 +40,19 @@ const otherPath = "other"
 // answers counts the answers of one path by status.
 type answers struct {
 	requests *prometheus.CounterVec
-	known    sync.Map // counters, to save the slower lookup by label
+	// known are the counters of HTTP's statuses, to save the slower lookup by label.
+	known [600]atomic.Pointer[prometheus.Counter]
 }
 
 func (a *answers) of(status int) prometheus.Counter {
-	if counter, found := a.known.Load(status); found {
-		return counter.(prometheus.Counter)
+	if status < 0 || status >= len(a.known) {
+		return a.requests.WithLabelValues(strconv.Itoa(status))
+	}
+	if known := a.known[status].Load(); known != nil {
+		return *known
 	}
 	counter := a.requests.WithLabelValues(strconv.Itoa(status))
-	a.known.Store(status, counter)
+	a.known[status].Store(&counter)
 	return counter
 }
 

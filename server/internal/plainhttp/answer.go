@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -47,34 +48,66 @@ func hasBody(status int) bool {
 	return status != http.StatusNoContent && status != http.StatusNotModified
 }
 
-// appendTo appends the response, with its fields in the order of net/http, and reports whether the connection ends with it.
-func (a *answer) appendTo(out *bytes.Buffer, closing bool) bool {
+// closes reports whether the connection ends with the answer, which its request or the server may
+// want.
+func (a *answer) closes(wanted bool) bool {
+	connection := a.header["Connection"]
+	return wanted || len(connection) > 0 && strings.EqualFold(connection[0], "close")
+}
+
+// appendTo appends the response, with its fields in the order of net/http.
+func (a *answer) appendTo(out []byte, closing bool, now time.Time) []byte {
 	a.WriteHeader(http.StatusOK)
-	closing = closing || strings.EqualFold(a.header.Get("Connection"), "close")
-	out.WriteString("HTTP/1.1 ")
-	line := strconv.AppendInt(out.AvailableBuffer(), int64(a.status), 10)
-	out.Write(append(append(append(line, ' '), reason(a.status)...), "\r\n"...))
-	_ = a.header.WriteSubset(out, own) // a buffer has no errors
-	fields := out.AvailableBuffer()
+	out = strconv.AppendInt(append(out, "HTTP/1.1 "...), int64(a.status), 10)
+	out = append(append(append(out, ' '), reason(a.status)...), "\r\n"...)
+	out = appendFields(out, a.header)
 	if a.header["Date"] == nil {
-		fields = append(append(append(fields, "Date: "...), date(time.Now())...), "\r\n"...)
+		out = append(append(append(out, "Date: "...), date(now)...), "\r\n"...)
 	}
 	if hasBody(a.status) {
-		fields = append(strconv.AppendInt(append(fields, "Content-Length: "...), int64(a.body.Len()), 10), "\r\n"...)
+		out = append(strconv.AppendInt(append(out, "Content-Length: "...), int64(a.body.Len()), 10), "\r\n"...)
 		if _, given := a.header["Content-Type"]; !given && a.body.Len() > 0 {
-			fields = append(append(append(fields, "Content-Type: "...), http.DetectContentType(a.body.Bytes())...), "\r\n"...)
+			out = append(append(append(out, "Content-Type: "...), http.DetectContentType(a.body.Bytes())...), "\r\n"...)
 		}
 	}
 	if closing {
-		fields = append(fields, "Connection: close\r\n"...)
+		out = append(out, "Connection: close\r\n"...)
 	}
-	out.Write(append(fields, "\r\n"...))
-	out.Write(a.body.Bytes())
-	return closing
+	return append(append(out, "\r\n"...), a.body.Bytes()...)
 }
 
-// own are the fields that appendTo writes itself.
-var own = map[string]bool{"Content-Length": true, "Connection": true, "Transfer-Encoding": true}
+// appendFields appends the fields of a header in their order, but for those that appendTo writes.
+func appendFields(out []byte, header http.Header) []byte {
+	var few [16]string
+	names := few[:0]
+	for name := range header {
+		switch name {
+		case "Content-Length", "Connection", "Transfer-Encoding", "":
+			continue
+		}
+		if all(name, &inToken) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		for _, value := range header[name] {
+			out = append(append(out, name...), ": "...)
+			out = append(append(out, strings.Trim(newlines.Replace(value), " \t")...), "\r\n"...)
+		}
+	}
+	return out
+}
+
+// newlines makes one line of a value. It allocates nothing where there is nothing to replace.
+var newlines = strings.NewReplacer("\n", " ", "\r", " ")
+
+// forget empties the answer for the next one.
+func (a *answer) forget() {
+	clear(a.header)
+	a.status = 0
+	a.body.Reset()
+}
 
 func reason(status int) string {
 	if text := http.StatusText(status); text != "" {

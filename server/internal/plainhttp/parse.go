@@ -16,7 +16,10 @@ type shape struct {
 	query  bool // a query follows
 }
 
-const lineEnd = " HTTP/1.1\r\n"
+const (
+	lineVersion = " HTTP/1.1"
+	lineEnd     = lineVersion + "\r\n"
+)
 
 func post(path string) shape {
 	return shape{start: "POST " + path + lineEnd, method: http.MethodPost, path: path}
@@ -44,7 +47,14 @@ const (
 // A head is the head of a request.
 type head struct {
 	*shape
+	target string // of the request line
 	query  string
+	fields
+}
+
+// fields are those of a head, and what they say.
+type fields struct {
+	text   string // with the empty line at its end
 	header http.Header
 	host   string
 	length int // of the body; -1: not given
@@ -118,48 +128,65 @@ func endOfHead(in []byte, from int) (at int, found verdict) {
 // parseHead reads a head that ends with an empty line. It reports false for all whose meaning
 // is not beyond doubt, and for all that net/http treats in a special way.
 func parseHead(s *shape, text string) (h head, ok bool) {
-	h = head{shape: s, length: -1}
-	rest := text[len(s.start):]
-	if s.query {
-		line, after, _ := strings.Cut(rest, "\r\n")
-		query, proto := strings.CutSuffix(line, " HTTP/1.1")
-		if !proto || query == "" || !all(query, &inQuery) {
-			return head{}, false
-		}
-		h.query, rest = strings.Clone(query), after // keys are parts of it, which may outlive the head
+	h, rest, ok := parseLine(s, text)
+	if ok {
+		h.fields, ok = parseFields(rest)
 	}
-	h.header = make(http.Header, 8)
+	return h, ok && h.bodyFits()
+}
+
+// parseLine reads the line of a request, and returns what follows it.
+func parseLine(s *shape, text string) (h head, rest string, ok bool) {
+	h = head{shape: s, target: s.path}
+	rest = text[len(s.start):]
+	if !s.query {
+		return h, rest, true
+	}
+	line, rest, _ := strings.Cut(rest, "\r\n")
+	query, proto := strings.CutSuffix(line, lineVersion)
+	if !proto || query == "" || !all(query, &inQuery) {
+		return head{}, "", false
+	}
+	// Keys are parts of it, which may outlive the head.
+	h.target = strings.Clone(text[len(s.method)+1 : len(s.start)+len(query)])
+	h.query = h.target[len(h.target)-len(query):]
+	return h, rest, true
+}
+
+// parseFields reads fields that end with an empty line.
+func parseFields(text string) (f fields, ok bool) {
+	f = fields{text: text, length: -1, header: make(http.Header, 8)}
 	// One array for the values of all fields, as in textproto.
-	values := make([]string, 0, strings.Count(rest, "\n"))
+	values := make([]string, 0, strings.Count(text, "\n"))
 	for range maxFields {
-		line, after, found := strings.Cut(rest, "\r\n")
-		rest = after
+		line, after, found := strings.Cut(text, "\r\n")
+		text = after
 		switch {
 		case !found:
-			return head{}, false
+			return fields{}, false
 		case line == "":
-			return h, h.host != "" && rest == "" && h.bodyFits()
+			return f, f.host != "" && text == ""
 		}
 		name, value, _ := strings.Cut(line, ":")
 		value = strings.Trim(value, " \t")
 		if name == "" || len(name) == len(line) || !all(name, &inToken) || !all(value, &inValue) {
-			return head{}, false
+			return fields{}, false
 		}
 		name = textproto.CanonicalMIMEHeaderKey(name)
-		if !h.field(name, value) {
-			return head{}, false
+		if !f.field(name, value) {
+			return fields{}, false
 		}
 		if name == "Host" {
 			continue
 		}
-		if before := h.header[name]; before != nil {
-			h.header[name] = append(before, value)
+		if before := f.header[name]; before != nil {
+			f.header[name] = append(before, value)
 			continue
 		}
 		values = append(values, value)
-		h.header[name] = values[len(values)-1 : len(values) : len(values)]
+		f.header[name] = values[len(values)-1 : len(values) : len(values)]
 	}
-	return head{}, false
+	return fields{}, false
 }
 
 func (h *head) bodyFits() bool {
@@ -171,46 +198,44 @@ func (h *head) bodyFits() bool {
 
 // field looks at a field that says how the request is read. It reports false if net/http has
 // to read it.
-func (h *head) field(name, value string) bool {
+func (f *fields) field(name, value string) bool {
 	switch name {
 	case "Host":
-		if h.host != "" || !all(value, &inHost) {
+		if f.host != "" || !all(value, &inHost) {
 			return false
 		}
-		h.host = value
+		f.host = value
 		return value != ""
 	case "Content-Length":
-		return h.length < 0 && h.setLength(value)
+		return f.length < 0 && f.setLength(value)
 	case "Connection":
-		h.close = h.close || strings.EqualFold(value, "close")
-		return h.header[name] == nil && (h.close || strings.EqualFold(value, "keep-alive"))
+		f.close = f.close || strings.EqualFold(value, "close")
+		return f.header[name] == nil && (f.close || strings.EqualFold(value, "keep-alive"))
 	case "Transfer-Encoding", "Trailer", "Expect", "Upgrade", "Pragma", "Http2-Settings":
 		return false
 	}
 	return true
 }
 
-func (h *head) setLength(digits string) bool {
+func (f *fields) setLength(digits string) bool {
 	if digits == "" || len(digits) > 4 || digits[0] == '0' && len(digits) > 1 {
 		return false
 	}
-	h.length = 0
+	f.length = 0
 	for i := range len(digits) {
 		if digits[i] < '0' || digits[i] > '9' {
 			return false
 		}
-		h.length = 10*h.length + int(digits[i]-'0')
+		f.length = 10*f.length + int(digits[i]-'0')
 	}
 	return true
 }
 
-// request fills in a request as net/http does.
-func (h *head) request(r *http.Request) {
-	target := h.path
-	if h.shape.query {
-		target += "?" + h.query
-	}
-	r.Method, r.RequestURI, r.URL = h.method, target, &url.URL{Path: h.path, RawQuery: h.query}
+// fill fills in a request as net/http does. The header is shared by all requests with the same
+// fields.
+func (h *head) fill(r *http.Request, u *url.URL) {
+	u.Path, u.RawQuery = h.path, h.query
+	r.Method, r.RequestURI, r.URL = h.method, h.target, u
 	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1
 	r.Header, r.Host, r.Close = h.header, h.host, h.close
 	r.Body, r.ContentLength = http.NoBody, int64(max(h.length, 0))

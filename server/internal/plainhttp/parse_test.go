@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"net/url"
 	"reflect"
 	"strings"
 	"testing"
@@ -17,7 +18,7 @@ func read(in []byte) (r *http.Request, body []byte, size int, found verdict) {
 		return nil, nil, 0, found
 	}
 	r = new(http.Request)
-	c.head.request(r)
+	c.head.fill(r, new(url.URL))
 	size = c.size + max(c.head.length, 0)
 	return r, in[c.size:size], size, whole
 }
@@ -83,6 +84,35 @@ func FuzzParts(f *testing.F) {
 		}
 		if second := c.examine(); second != found || found == whole && c.size+max(c.head.length, 0) != size {
 			t.Fatalf("%d in parts, %d at once", second, found)
+		}
+	})
+}
+
+// FuzzAfter: a request means the same after another one as on a connection of its own.
+func FuzzAfter(f *testing.F) {
+	for i, s := range odd {
+		f.Add([]byte(odd[i/2]), []byte(s))
+		f.Add([]byte(s), []byte(s))
+	}
+	f.Fuzz(func(t *testing.T, before, in []byte) {
+		after := &conn{in: before}
+		if after.examine() != whole {
+			return
+		}
+		after = &conn{in: in, last: after.head.fields}
+		alone := &conn{in: in}
+		want := alone.examine()
+		if got := after.examine(); got != want || after.size != alone.size {
+			t.Fatalf("%d with a head of %d bytes, alone %d with %d", got, after.size, want, alone.size)
+		}
+		if want != whole {
+			return
+		}
+		var got, is http.Request
+		after.head.fill(&got, new(url.URL))
+		alone.head.fill(&is, new(url.URL))
+		if !reflect.DeepEqual(&got, &is) {
+			t.Fatalf("%+v, alone %+v", got, is)
 		}
 	})
 }

@@ -5,7 +5,8 @@
 // goes to net/http, with the request unread, and stays there.
 //
 // Handlers are net/http's: this package replaces the reading of requests and the writing of
-// responses, and no more.
+// responses, and no more. But they must keep nothing of a request, and change nothing in its
+// header: the next request of the connection has the same memory.
 package plainhttp
 
 import (
@@ -24,6 +25,12 @@ type Conn interface {
 	// Unread makes Read return bytes once more. The request that they begin has been
 	// arriving for a time, by which net/http's first deadlines come earlier.
 	Unread(p []byte, spent time.Duration)
+	// Hold and WriteSome are those of a [held.Conn], Hold with the deadline of Read.
+	// The error of a connection that has none is [errors.ErrUnsupported].
+	Hold(room func() []byte, received func(n int) bool) error
+	WriteSome(p []byte) (int, error)
+	// CloseWrite ends writing, also that of a write that waits.
+	CloseWrite() error
 }
 
 // A Server reads requests for the handler of an [http.Server], whose timeouts it uses. It is
@@ -106,7 +113,7 @@ func (s *Server) serve(accepted Conn, h *handed) {
 }
 
 // Shutdown closes the listener, answers the requests that have arrived, closes idle connections,
-// and waits until Serve has ended. When ctx ends first, it closes all connections and returns
+// and waits until Serve has ended. When ctx ends first, it cuts off all connections and returns
 // the error of ctx. Shut down the [http.Server] afterwards.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
@@ -130,7 +137,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {
-		_ = c.Close()
+		// Closing would wait for what a held read has begun. Nothing is read any more.
+		_ = c.CloseWrite()
 	}
 	return ctx.Err()
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -12,10 +13,13 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/weirlimit/weir/server/internal/held"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -23,8 +27,15 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // unreadable is a connection that reads bytes once more.
 type unreadable struct {
 	*net.TCPConn
+	held  *held.Conn
 	early []byte
 }
+
+func (c *unreadable) Hold(room func() []byte, received func(int) bool) error {
+	return c.held.Read(room, received)
+}
+
+func (c *unreadable) WriteSome(p []byte) (int, error) { return c.held.WriteSome(p) }
 
 func (c *unreadable) Unread(p []byte, _ time.Duration) { c.early = p }
 
@@ -44,7 +55,7 @@ func (l listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &unreadable{TCPConn: c.(*net.TCPConn)}, nil
+	return &unreadable{TCPConn: c.(*net.TCPConn), held: held.Of(c)}, nil
 }
 
 // serve serves a handler by net/http, through a Server or alone, and returns the address.
@@ -118,6 +129,12 @@ func talk(t *testing.T, address, input string, size int) (replies []reply, rest 
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	return talkOn(t, conn, input, size)
+}
+
+// talkOn is talk on a connection that is open.
+func talkOn(t *testing.T, conn net.Conn, input string, size int) (replies []reply, rest string) {
+	t.Helper()
 	go func() {
 		for part := range slices.Chunk([]byte(input), size) {
 			if _, err := conn.Write(part); err != nil {
@@ -129,7 +146,7 @@ func talk(t *testing.T, address, input string, size int) (replies []reply, rest 
 	_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 	all, err := io.ReadAll(conn)
 	if e, is := err.(net.Error); is && e.Timeout() {
-		t.Fatalf("%.60q: no end", input)
+		t.Errorf("%.60q: no end", input)
 	}
 	br := bufio.NewReader(bytes.NewReader(all))
 	for {
@@ -155,14 +172,23 @@ func talk(t *testing.T, address, input string, size int) (replies []reply, rest 
 	}
 }
 
-// TestTwins sends odd requests through both ways, whole and in parts.
-func TestTwins(t *testing.T) {
-	t.Parallel()
+// twins are odd requests and those that mirror answers in an odd way.
+func twins(t *testing.T) []string {
+	t.Helper()
 	if len(odd) < 80 {
 		t.Fatalf("%d requests", len(odd))
 	}
+	return slices.Concat(odd, []string{
+		get("/v1/auth?panic"), get("/v1/auth?empty"), get("/v1/auth?leave") + get("/v1/auth?a"), get("/v1/auth?fields"),
+		take("{}", "Content-Length: 2") + "\r\n\r\n\r\n" + get("/v1/auth?a"), get("/v1/auth?a") + "\r\n" + get("/v1/auth?a"), get("/v1/auth?a") + "GET",
+	})
+}
+
+// TestTwins sends odd requests through both ways, whole and in parts.
+func TestTwins(t *testing.T) {
+	t.Parallel()
 	through, alone := serve(t, http.HandlerFunc(mirror), true), serve(t, http.HandlerFunc(mirror), false)
-	for i, input := range slices.Concat(odd, []string{get("/v1/auth?panic"), get("/v1/auth?empty"), get("/v1/auth?leave") + get("/v1/auth?a"), get("/v1/auth?fields"), take("{}", "Content-Length: 2") + "\r\n\r\n\r\n" + get("/v1/auth?a"), get("/v1/auth?a") + "\r\n" + get("/v1/auth?a"), get("/v1/auth?a") + "GET"}) {
+	for i, input := range twins(t) {
 		t.Run(fmt.Sprintf("%d %.40q", i, input), func(t *testing.T) {
 			t.Parallel()
 			want, wantRest := talk(t, alone, input, len(input))
@@ -174,6 +200,104 @@ func TestTwins(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTwinsLater sends odd requests as the third ones of connections, whose reads are held.
+func TestTwinsLater(t *testing.T) {
+	t.Parallel()
+	through, alone := serve(t, http.HandlerFunc(mirror), true), serve(t, http.HandlerFunc(mirror), false)
+	var all sync.WaitGroup // at once, because a held read may see the end late
+	for _, input := range twins(t) {
+		for _, size := range []int{len(input), max(1, len(input)/40)} {
+			all.Go(func() {
+				want, wantRest := talkOn(t, used(t, alone), input, size)
+				got, rest := talkOn(t, used(t, through), input, size)
+				if !reflect.DeepEqual(got, want) || rest != wantRest {
+					t.Errorf("%q in parts of %d\n got %v %q\nwant %v %q", input, size, got, rest, want, wantRest)
+				}
+			})
+		}
+	}
+	all.Wait()
+}
+
+// used returns a connection with two requests that were answered.
+func used(t *testing.T, address string) *net.TCPConn {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	t.Cleanup(func() { conn.Close() })
+	for range heldAfter {
+		if _, err := io.WriteString(conn, get("/v1/auth?a=b", "A: b")); err != nil {
+			t.Error(err)
+		}
+		got, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		_, _ = io.Copy(io.Discard, got.Body)
+	}
+	return conn.(*net.TCPConn)
+}
+
+// TestHeldReads go on after a pause, and end with the connection.
+func TestHeldReads(t *testing.T) {
+	t.Parallel()
+	conn := used(t, serve(t, http.HandlerFunc(mirror), true))
+	time.Sleep(held.Probe * 5 / 4) // the time that is tested
+	if replies, rest := talkOn(t, conn, get("/v1/auth?a=b"), 1<<10); len(replies) != 1 || rest != "" {
+		t.Errorf("%v, %q", replies, rest)
+	}
+}
+
+// TestShutdownDuringAHeldRead does not wait for the handler longer than it may.
+func TestShutdownDuringAHeldRead(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun, resume := make(chan struct{}), make(chan struct{})
+	s := New(&http.Server{
+		ReadHeaderTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute, IdleTimeout: time.Minute,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.RawQuery == "wait" {
+				close(begun)
+				<-resume
+			}
+			w.WriteHeader(http.StatusNoContent)
+		}),
+	})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.Serve(listener{l})
+	}()
+	conn := used(t, l.Addr().String())
+	if _, err := io.WriteString(conn, get("/v1/auth?wait")); err != nil {
+		t.Fatal(err)
+	}
+	<-begun
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Shutdown(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if answer, err := io.ReadAll(conn); err != nil || len(answer) > 0 {
+		t.Errorf("got %q, %v", answer, err)
+	}
+	close(resume)
+	if err := s.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := s.http.Close(); err != nil {
+		t.Error(err)
+	}
+	<-ended
 }
 
 // TestUsualRequestsStay: net/http reads none of them.

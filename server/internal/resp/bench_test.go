@@ -30,7 +30,7 @@ func benchmark(b *testing.B, command string) {
 			input := strings.Repeat(command, depth)
 			b.ReportAllocs()
 			for n := 0; n < b.N; n += depth {
-				c.makeRoom()
+				c.room()
 				c.in = append(c.in, input...)
 				c.answer()
 				c.flush()
@@ -50,7 +50,7 @@ func BenchmarkDistinctLimits(b *testing.B) {
 			}
 			i := 0
 			for b.Loop() {
-				c.makeRoom()
+				c.room()
 				c.in = append(c.in, commands[i%n]...)
 				c.answer()
 				c.flush()

@@ -24,7 +24,7 @@ func FuzzParse(f *testing.F) {
 		var pieces [][]byte
 		var session session
 		for rest := input; len(rest) > 0; {
-			session.makeRoom()
+			session.room()
 			if cap(session.in) > max(inputBytes, maxRequest) {
 				t.Fatalf("the buffer has %d bytes", cap(session.in))
 			}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/held"
 )
 
 // dial returns a client with a connection of the system, whose first command was answered.
@@ -77,7 +78,7 @@ func TestCommandsAfterAPause(t *testing.T) {
 	t.Parallel()
 	conn := dial(t, newServer(t, Options{}))
 	for range 3 {
-		time.Sleep(probe * 5 / 4) // the time that is tested
+		time.Sleep(held.Probe * 5 / 4) // the time that is tested
 		if got := exchange(t, conn, "PING\r\n", len("+PONG\r\n")); got != "+PONG\r\n" {
 			t.Fatalf("answered %q", got)
 		}

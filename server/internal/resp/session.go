@@ -7,11 +7,11 @@ import (
 	"net"
 	"os"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/callers"
+	"github.com/weirlimit/weir/server/internal/held"
 	"github.com/weirlimit/weir/server/internal/panics"
 )
 
@@ -23,9 +23,6 @@ const (
 	// connection that is closed with unread input may lose the reply.
 	lingerTimeout = 500 * time.Millisecond
 	lingerBytes   = 1 << 20
-
-	// probe is how long after input a held read is tried once more without being told of any.
-	probe = 2 * time.Second
 )
 
 // A session is one client's connection and its settings. It belongs to one goroutine;
@@ -58,16 +55,15 @@ type session struct {
 	armed       time.Time // the deadline of reading
 	written     time.Time // the deadline of writing; zero: there is none
 
-	raw   syscall.RawConn // nil: reads are not held
-	holds bool            // reads are held
-	fd    int             // during a held read; else -1
+	held  *held.Conn // nil: reads are not held
+	holds bool       // reads are held
 
 	ending bool // nothing more is read
 	broken bool // nothing more can be written
 }
 
 func newSession(s *Server, conn net.Conn) *session {
-	c := &session{server: s, conn: conn, id: s.lastID.Add(1), lastCommand: time.Now(), fd: -1}
+	c := &session{server: s, conn: conn, id: s.lastID.Add(1), lastCommand: time.Now()}
 	c.reset()
 	return c
 }
@@ -86,11 +82,11 @@ func (c *session) reset() {
 func (c *session) run() {
 	defer c.server.forget(c)
 	defer c.conn.Close()
-	c.raw = rawOf(c.conn)
+	c.held = held.Of(c.conn)
 	for c.arm() {
 		read := c.read
 		if c.holds {
-			read = c.hold
+			read = func() error { return c.held.Read(c.room, c.received) }
 		}
 		if err := read(); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			break
@@ -125,7 +121,7 @@ func (c *session) until(now time.Time) time.Time {
 	if c.authed {
 		end = c.lastCommand.Add(idleTimeout)
 	}
-	if again := c.lastInput.Add(probe); c.holds && now.Before(again) && again.Before(end) {
+	if again := c.lastInput.Add(held.Probe); c.holds && now.Before(again) && again.Before(end) {
 		return again
 	}
 	return end
@@ -134,8 +130,7 @@ func (c *session) until(now time.Time) time.Time {
 // read reads and answers until the deadline passes or the session ends.
 func (c *session) read() error {
 	for {
-		c.makeRoom()
-		n, err := c.conn.Read(c.in[len(c.in):cap(c.in)])
+		n, err := c.conn.Read(c.room())
 		if n > 0 && !c.received(n) || err != nil {
 			return err
 		}
@@ -154,7 +149,7 @@ func (c *session) received(n int) bool {
 	c.lastInput = time.Now()
 	if c.active {
 		c.active, c.lastCommand = false, c.lastInput
-		if c.authed && c.raw != nil && !c.holds {
+		if c.authed && c.held != nil && !c.holds {
 			c.holds = true
 			return false
 		}
@@ -162,9 +157,9 @@ func (c *session) received(n int) bool {
 	return !c.ending && !c.broken && !c.server.draining.Load() && !c.until(c.lastInput).Before(c.armed)
 }
 
-// makeRoom grows the buffer by what has arrived, never by what is announced, and frees
-// the memory of a long request.
-func (c *session) makeRoom() {
+// room returns where to read. The buffer grows by what has arrived, never by what is announced,
+// and the memory of a long request is freed.
+func (c *session) room() []byte {
 	switch {
 	case len(c.in) == 0 && cap(c.in) != inputBytes:
 		c.in = make([]byte, 0, inputBytes)
@@ -173,6 +168,7 @@ func (c *session) makeRoom() {
 		copy(grown, c.in)
 		c.in = grown
 	}
+	return c.in[len(c.in):cap(c.in)]
 }
 
 // survive answers, and ends the connection with an error if that panics: it is unknown
@@ -260,8 +256,8 @@ func (c *session) flush() {
 
 // write writes at once what the system takes, and the rest within the time for it.
 func (c *session) write(p []byte) error {
-	if c.fd >= 0 {
-		n, err := writeSome(c.fd, p)
+	if c.holds {
+		n, err := c.held.WriteSome(p)
 		if p = p[n:]; len(p) == 0 || err != nil {
 			return err
 		}

@@ -86,7 +86,7 @@ func TestAnnouncementsCostNothing(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		c := newSession(s, nopConn{})
 		for rest := []byte(send); len(rest) > 0 && !c.ending; {
-			c.makeRoom()
+			c.room()
 			n := min(len(rest), cap(c.in)-len(c.in))
 			c.in, rest = append(c.in, rest[:n]...), rest[n:]
 			c.answer()
@@ -107,7 +107,7 @@ func TestLongRequestsGiveMemoryBack(t *testing.T) {
 	long += fmt.Sprintf("$%d\r\n%s\r\n", rest, strings.Repeat("x", rest))
 	c := newSession(newServer(t, Options{}), nopConn{})
 	for i := range len(long) {
-		c.makeRoom()
+		c.room()
 		c.in = append(c.in, long[i])
 		if i == len(long)-1 && cap(c.in) != maxRequest {
 			t.Errorf("%d bytes of buffer for %d of input, want %d", cap(c.in), len(c.in), maxRequest)
@@ -117,7 +117,7 @@ func TestLongRequestsGiveMemoryBack(t *testing.T) {
 	if got := string(c.out); len(long) != maxRequest || !strings.HasPrefix(got, "-ERR unknown command") || c.ending {
 		t.Errorf("answered %q", got)
 	}
-	if c.makeRoom(); cap(c.in) != inputBytes {
+	if c.room(); cap(c.in) != inputBytes {
 		t.Errorf("%d bytes of buffer afterwards, want %d", cap(c.in), inputBytes)
 	}
 }
