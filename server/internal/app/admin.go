@@ -26,7 +26,7 @@ func (a *App) newAdmin(api http.Handler) (*listener, error) {
 	if o.Admin.Address == Off {
 		return nil, nil
 	}
-	by, err := a.authenticator("admin", nil)
+	by, err := a.authenticator("admin", nil, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -97,7 +97,7 @@ func (a *App) build() error {
 
 // listeners puts the listeners together.
 func (a *App) listeners() error {
-	by, err := a.authenticator("http", nil)
+	by, err := a.authenticator("http", nil, nil)
 	if err != nil {
 		return err
 	}

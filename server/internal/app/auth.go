@@ -40,7 +40,7 @@ func (o *Options) accesses() []access {
 	return []access{
 		{"http", o.HTTP, o.HTTPTokenFile, o.Callers, "http token file", o.HTTPTLS},
 		{"grpc", o.GRPC, o.GRPCTokenFile, o.Callers, "grpc token file", o.GRPCTLS},
-		{"models", cmp.Or(o.Models.Address, Off), "", o.Callers, "callers", o.Models.TLS},
+		{"models", cmp.Or(o.Models.Address, Off), "", cmp.Or(o.Callers, o.Models.JWT.Keys), "callers", o.Models.TLS},
 		{"resp", o.RESP, o.RESPPasswordFile, o.Callers, "resp password file", o.RESPTLS},
 		{"admin", o.Admin.Address, o.Admin.TokenFile, o.Callers, "admin token file", o.Admin.TLS},
 	}
@@ -155,7 +155,7 @@ func (o *Options) checkUnused() error {
 
 // authenticator returns the authenticator for the callers of a listener, or nil if the
 // options require no credentials.
-func (a *App) authenticator(listener string, headers *callers.Headers) (*callers.Authenticator, error) {
+func (a *App) authenticator(listener string, headers *callers.Headers, tokens *callers.JWT) (*callers.Authenticator, error) {
 	secrets, err := a.options.accessOf(listener).openSecrets(a.options.Logger)
 	if err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ func (a *App) authenticator(listener string, headers *callers.Headers) (*callers
 		a.files.add(secrets.Refresh)
 	}
 	return callers.New(callers.Options{
-		Listener: listener, Secrets: secrets, File: a.callers, Headers: headers, Logger: a.options.Logger,
+		Listener: listener, Secrets: secrets, File: a.callers, Headers: headers, JWT: tokens, Logger: a.options.Logger,
 		Failed: a.telemetry.metrics.AuthFailures(listener), Requests: a.telemetry.metrics.CallerRequests(listener),
 	}), nil
 }

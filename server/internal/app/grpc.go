@@ -28,7 +28,7 @@ func (a *App) newGRPC(service *rls.Service, other *compared) (*listener, error) 
 	if o.GRPC == Off {
 		return nil, nil
 	}
-	by, err := a.authenticator("grpc", nil)
+	by, err := a.authenticator("grpc", nil, nil)
 	if err != nil {
 		return nil, err
 	}

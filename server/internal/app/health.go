@@ -42,6 +42,9 @@ type health struct {
 	unwatch  context.CancelFunc
 	findings findings
 	compared func(context.Context) httpapi.Check // nil without another service
+	// issuer returns until when tokens are checked and why their keys could not be read last; nil
+	// without tokens.
+	issuer func() (until time.Time, err error)
 
 	reached  atomic.Bool // the store has answered once
 	draining atomic.Bool
@@ -91,12 +94,31 @@ func (h *health) checks(ctx context.Context) []httpapi.Check {
 	if h.compared != nil {
 		checks = append(checks, h.compared(ctx))
 	}
+	if h.issuer != nil {
+		checks = append(checks, h.keysCheck())
+	}
 	checks = append(checks, h.rules.xdsChecks()...)
 	if h.rules.watched() {
 		// The last good rules go on serving.
 		checks = append(checks, httpapi.Check{Name: "rules", Err: h.rules.err(), Brief: "the last good rules are in force", Bearable: true})
 	}
 	return checks
+}
+
+// keysCheck reports whether tokens can be checked. Keys that were read once stay in force for a
+// while; after that other callers may still be known, and the others are told why they are not.
+func (h *health) keysCheck() httpapi.Check {
+	until, err := h.issuer()
+	c := httpapi.Check{Name: "jwt keys", Err: err, Bearable: !until.IsZero()}
+	switch {
+	case until.IsZero():
+		c.Brief = "the keys of the issuer were not read yet"
+	case time.Now().Before(until):
+		c.Brief = "the keys of the issuer cannot be read; the last ones are in force until " + until.UTC().Format(time.RFC3339)
+	default:
+		c.Brief = "the keys of the issuer could not be read for 24 hours: its tokens are refused"
+	}
+	return c
 }
 
 // storeCheck reports whether the store decides.

@@ -113,7 +113,7 @@ func (a *App) newRESP() (*listener, error) {
 	if o.RESP == Off {
 		return nil, nil
 	}
-	by, err := a.authenticator("resp", nil)
+	by, err := a.authenticator("resp", nil, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -42,10 +42,18 @@ type ModelOptions struct {
 	// IdentityHeader says which header has which label of the caller, as user=X-User,team=X-Team,
 	// and IdentityFrom who may send them.
 	IdentityHeader, IdentityFrom string
+	JWT                          JWTOptions
+}
+
+// JWTOptions are the settings of tokens of an issuer. All are given, or none.
+type JWTOptions struct {
+	Keys, Issuer, Audience, Label string
 }
 
 // identify reports whether callers are known by anything but their credentials for the provider.
-func (o *Options) identify() bool { return o.Callers != "" || o.Models.IdentityHeader != "" }
+func (o *Options) identify() bool {
+	return o.Callers != "" || o.Models.IdentityHeader != "" || o.Models.JWT.Keys != ""
+}
 
 func (o *ModelOptions) on() bool { return o.Upstream != "" || o.Mock }
 
@@ -111,6 +119,13 @@ func (o *Options) modelSettings() []Setting {
 		setting("identity-from", &m.IdentityFrom, "",
 			"Trust the headers of the proxy with this name in its client certificate, such as\n"+
 				"spiffe://example.org/gateway, or, with --listen unix:/path, everybody at unix:/path."),
+		setting("jwt-keys", &m.JWT.Keys, "",
+			"Know callers by signed tokens (JWT), which clients send as their API key. Read the keys of\n"+
+				"the issuer, a JWK set, from this file or https:// URL. Needs the other --jwt- flags."),
+		setting("jwt-issuer", &m.JWT.Issuer, "", "Take tokens of this issuer only: their iss."),
+		setting("jwt-audience", &m.JWT.Audience, "", "Take tokens for this audience only: their aud."),
+		setting("jwt-label", &m.JWT.Label, "",
+			"Take the labels of callers from these claims, such as user=sub,team=dept."),
 	)...)
 }
 
@@ -180,14 +195,26 @@ func (a *App) newModels() (*listener, *listener, error) {
 	if options.Headers, err = callers.NewHeaders(m.IdentityHeader, m.IdentityFrom, m.Address, m.TLS.ClientCA != ""); err != nil {
 		return nil, nil, err
 	}
-	if options.Callers, err = a.authenticator("models", options.Headers); err != nil {
+	tokens, err := callers.NewJWT(callers.JWTOptions{
+		Keys: m.JWT.Keys, Issuer: m.JWT.Issuer, Audience: m.JWT.Audience, Labels: m.JWT.Label, Insecure: o.InsecureToken, Logger: o.Logger,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	if tokens != nil {
+		a.files.add(tokens.Refresh)
+		a.health.issuer = tokens.State
+	}
+	if options.Callers, err = a.authenticator("models", options.Headers, tokens); err != nil {
 		return nil, nil, err
 	}
 	if err := a.upstreamKey(&options); err != nil {
 		return nil, nil, err
 	}
 	a.rules.check = func(set *rules.Set) error {
-		hasLabel := func(key string) bool { return a.callers.HasLabel(key) || options.Headers.HasLabel(key) }
+		hasLabel := func(key string) bool {
+			return a.callers.HasLabel(key) || options.Headers.HasLabel(key) || tokens.HasLabel(key)
+		}
 		return meter.CheckRules(set, options.Domain, hasLabel, o.MaxKeys)
 	}
 	if err := a.rules.check(a.rules.Load()); err != nil {

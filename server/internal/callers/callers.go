@@ -32,6 +32,8 @@ type Options struct {
 	File *File
 	// Headers are those of a trusted proxy. Nil: there is none.
 	Headers *Headers
+	// JWT knows callers by the tokens of an issuer. Nil: there is none.
+	JWT *JWT
 	// Failed, if not nil, is called for each failure.
 	Failed func()
 	// Requests, if not nil, is called for each request, with the caller's name in the
@@ -66,7 +68,7 @@ func (o Outcome) String() string { return [...]string{"admitted", "forbidden", "
 
 // New returns an authenticator, or nil if the options name nothing to ask for.
 func New(o Options) *Authenticator {
-	if o.Secrets == nil && o.File == nil && o.Headers == nil {
+	if o.Secrets == nil && o.File == nil && o.Headers == nil && o.JWT == nil {
 		return nil
 	}
 	if o.Requests == nil {
@@ -95,6 +97,8 @@ type Credentials struct {
 	Remote fmt.Stringer
 	// Connection counts the failures on the call's connection. Nil: they are not counted.
 	Connection *Connection
+	// Why is what Authenticate found wrong with a token; empty if nobody has it.
+	Why string
 }
 
 // Authenticate returns the caller with these credentials, and whether there is one. A
@@ -113,6 +117,14 @@ func (a *Authenticator) Authenticate(c *Credentials) (*Identity, bool) {
 		return nil, false
 	}
 	who, known := a.Find(c.Token)
+	if !known && a.options.JWT != nil {
+		labels, err := a.options.JWT.labelsOf(c.Token)
+		if known = err == nil; known {
+			who = a.known(labels)
+		} else {
+			c.Why = err.Error()
+		}
+	}
 	if known && (c.User == "" || c.User == DefaultUser || c.User == who.Name()) && c.Connection.succeed() {
 		return who, true
 	}

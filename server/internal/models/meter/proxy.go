@@ -394,7 +394,11 @@ func (p *Proxy) caller(w http.ResponseWriter, r *http.Request, x *exchange) (str
 	who, known = p.Callers.Authenticate(shown)
 	if !known {
 		shown.HangUp(w)
-		return "", nil, unauthorized(http.StatusUnauthorized, "nobody has this credential")
+		why := "nobody has this credential"
+		if shown.Why != "" {
+			why += ": " + shown.Why
+		}
+		return "", nil, unauthorized(http.StatusUnauthorized, why)
 	}
 	if p.Key != nil {
 		x.shown = p.Key()
