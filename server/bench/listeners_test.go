@@ -3,6 +3,7 @@ package bench
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -55,14 +56,17 @@ func BenchmarkListeners(b *testing.B) {
 		"refused": "\x00\x00\x00\x00\x15\n\x04demo\x12\r\n\x0b\n\x05spent\x12\x02u1",
 	} {
 		entry := map[string]string{"granted": "user", "refused": "spent"}[work]
-		body := filepath.Join(b.TempDir(), "body")
-		if err := os.WriteFile(body, []byte(message), 0o600); err != nil {
-			b.Fatal(err)
+		for name, message := range map[string]func(int) []byte{
+			work: func(int) []byte { return []byte(message) },
+			// A number in a field that has no meaning makes each message another one.
+			work + ", another message in each call": func(i int) []byte {
+				m := binary.LittleEndian.AppendUint32(append([]byte(message), 15<<3|5), uint32(i))
+				m[4] = byte(len(m) - 5)
+				return m
+			},
+		} {
+			b.Run("limiter=weir, gRPC/connections=2/calls=256/"+name, func(b *testing.B) { calls(b, weir.pid, weir.grpc, 2, 128, message) })
 		}
-		b.Run("limiter=weir, gRPC/connections=2/calls=256/"+work, func(b *testing.B) {
-			h2load(b, weir.pid, "-c", "2", "-m", "128", "-d", body, "-H", "content-type: application/grpc", "-H", "te: trailers",
-				"http://"+weir.grpc+"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
-		})
 		b.Run("limiter=weir, HTTP/connections=64/"+work, func(b *testing.B) {
 			h2load(b, weir.pid, "--h1", "-c", "64", "http://"+weir.http+"/v1/auth?domain=demo&"+entry+"=u1")
 		})

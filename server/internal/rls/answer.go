@@ -87,7 +87,7 @@ func (s *Service) judge(req *Request, c *call) {
 		j.over[i] = j.Statuses[i].Over
 	}
 	unmatched := plan.Unmatched
-	if unmatched != "" && s.options.Unmatched != nil && s.options.Unmatched(&c.asked, unmatched) {
+	if unmatched != "" && s.options.Unmatched != nil && s.options.Unmatched(c.asked, unmatched) {
 		for i := range j.Statuses {
 			j.Statuses[i].Over, j.over[i] = true, true
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/observe"
+	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 // A Planned is a request whose acts are not decided yet.
@@ -54,7 +55,7 @@ func (s *Service) End(ctx context.Context, p *Planned, b []byte) ([]byte, error)
 		return nil, statusOf(err)
 	}
 	if s.options.Decided != nil {
-		s.options.Decided(&p.call.asked, p.call.plan)
+		s.options.Decided(p.call.asked, p.call.plan)
 	}
 	s.judge(&p.message.request, p.call)
 	p.call.plan.Free()
@@ -68,21 +69,29 @@ func (s *Service) End(ctx context.Context, p *Planned, b []byte) ([]byte, error)
 
 // begin decodes and plans a request. The error is a status, or that of call.
 func (s *Service) begin(ctx context.Context, call Charger, raw []byte) (Planned, error) {
+	set := s.options.Rules()
+	known, at := s.memo.find(set, raw)
+	if known != nil {
+		return at.recall(ctx, call, known)
+	}
 	m := messages.Get().(*message)
 	m.bounds, m.call = s.options.Bounds, call
-	c, err := s.received(ctx, m, raw)
+	c, err := s.received(ctx, set, m, raw)
 	if err != nil {
 		m.free()
 		return Planned{}, err
 	}
+	if c.repeats() && at.elects() {
+		s.remember(set, at, raw, c)
+	}
 	return Planned{m, c}, nil
 }
 
-func (s *Service) received(ctx context.Context, m *message, raw []byte) (*call, error) {
+func (s *Service) received(ctx context.Context, set *rules.Set, m *message, raw []byte) (*call, error) {
 	if err := m.receive(ctx, raw); err != nil {
 		return nil, err
 	}
-	c, err := s.plan(ctx, &m.request)
+	c, err := s.plan(ctx, set, &m.request)
 	if err != nil {
 		return nil, statusOf(err)
 	}
@@ -99,7 +108,13 @@ func (m *message) receive(ctx context.Context, raw []byte) error {
 	case m.refused != nil:
 		return statusOf(m.refused)
 	}
-	if err := ctx.Err(); err != nil { // nobody waits for the answer
+	return awaited(ctx)
+}
+
+// awaited returns the status of a call whose client waits for no answer any more; nil if it
+// does.
+func awaited(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
 		return status.FromContextError(err).Err()
 	}
 	return nil

@@ -17,6 +17,8 @@ type message struct {
 	call    Charger // nil: not charged
 	// refused says why a well-formed message was not decoded.
 	refused error
+	// shared messages belong to the memo: many calls read them, and nobody frees them.
+	shared bool
 
 	text    string // of the whole message; all strings are parts of it
 	entries []rules.Entry
@@ -34,6 +36,9 @@ var messages = sync.Pool{New: func() any { return new(message) }}
 
 // free lets later messages reuse the memory.
 func (m *message) free() {
+	if m.shared {
+		return
+	}
 	m.reset()
 	messages.Put(m)
 }
@@ -73,8 +78,7 @@ func (m *message) unmarshal(raw []byte) error {
 	if m.call == nil {
 		m.text = string(raw)
 	} else {
-		cost := min(len(raw), copiedBytes) + descriptors*descriptorBytes + entries*entryBytes
-		if err := m.call.Take(int64(cost)); err != nil {
+		if err := m.call.Take(decodedBytes(raw, descriptors, entries)); err != nil {
 			return err
 		}
 		m.text = m.call.Text()
@@ -83,6 +87,11 @@ func (m *message) unmarshal(raw []byte) error {
 	m.own = grown(m.own, descriptors)
 	m.entries = grown(m.entries, entries)
 	return m.decode(raw)
+}
+
+// decodedBytes is about how much memory decoding a message takes.
+func decodedBytes(raw []byte, descriptors, entries int) int64 {
+	return int64(min(len(raw), copiedBytes) + descriptors*descriptorBytes + entries*entryBytes)
 }
 
 // grown returns an empty slice with room for n elements.

@@ -33,7 +33,7 @@ func (s *Service) Prepare(ctx context.Context, call Charger, raw []byte) (*Prepa
 	m.call = nil
 	p := &Prepared{service: s, text: m.text}
 	p.bytes = int64(len(m.text) + len(m.request.Descriptors)*descriptorBytes + len(m.entries)*entryBytes)
-	c, err := s.plan(ctx, &m.request)
+	c, err := s.plan(ctx, s.options.Rules(), &m.request)
 	if forbidden := new(callers.ForbiddenError); errors.As(err, &forbidden) {
 		m.free()
 		return nil, statusOf(err)

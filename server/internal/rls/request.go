@@ -60,9 +60,9 @@ type Override struct {
 
 // read translates a request for the rules, as a whole. The error is about the first limit that
 // cannot be read.
-func (s *Service) read(req *Request, asked *rules.Request) (invalid error) {
+func (s *Service) read(set *rules.Set, req *Request, asked *rules.Request) (invalid error) {
 	asked.Domain, asked.Bounds = req.Domain, s.options.Bounds
-	algorithm := s.options.Rules().OverrideAlgorithm(req.Domain)
+	algorithm := set.OverrideAlgorithm(req.Domain)
 	for i := range req.Descriptors {
 		d := &req.Descriptors[i]
 		entries, settles := withoutSettle(d.Entries)

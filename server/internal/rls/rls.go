@@ -85,6 +85,7 @@ type Service struct {
 	ends      *deadline.Group
 	clock     deadline.Clock
 	overrides overrides
+	memo      memo
 }
 
 // New returns a service.
@@ -94,29 +95,30 @@ func New(o Options) *Service {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Service{options: o, ends: deadline.NewGroup(o.Timeout)}
+	return &Service{options: o, ends: deadline.NewGroup(o.Timeout), memo: newMemo()}
 }
 
 // plan reads a request into [rules.Request] and makes the acts that decide it, fitted to
 // Envoy's semantics.
-func (s *Service) plan(ctx context.Context, req *Request) (*call, error) {
+func (s *Service) plan(ctx context.Context, set *rules.Set, req *Request) (*call, error) {
 	c := newCall(len(req.Descriptors))
-	if err := s.fill(ctx, req, c); err != nil {
+	if err := s.fill(ctx, set, req, c); err != nil {
 		c.free()
 		return nil, err
 	}
 	return c, nil
 }
 
-func (s *Service) fill(ctx context.Context, req *Request, c *call) error {
-	invalid := s.read(req, &c.asked)
-	if err := callers.MayAsk(ctx, &c.asked); err != nil {
+func (s *Service) fill(ctx context.Context, set *rules.Set, req *Request, c *call) error {
+	c.asked = &c.own
+	invalid := s.read(set, req, c.asked)
+	if err := callers.MayAsk(ctx, c.asked); err != nil {
 		return err // first: others may get an answer to what is invalid here
 	}
 	if invalid != nil {
 		return invalid
 	}
-	plan, err := s.options.Rules().Plan(&c.asked)
+	plan, err := set.Plan(c.asked)
 	if err != nil {
 		return err
 	}
@@ -129,7 +131,7 @@ func (s *Service) fill(ctx context.Context, req *Request, c *call) error {
 			c.quota[a.Descriptor] = s.options.quotaOf(a.Rule)
 		}
 	}
-	return prepare(&c.asked, plan)
+	return prepare(c.asked, plan)
 }
 
 // report logs a failure of the store and returns it.
@@ -143,7 +145,8 @@ func (s *Service) report(ctx context.Context, err error) error {
 // A call is the memory of one decision, reused by later ones. Its slices have an element
 // for each descriptor.
 type call struct {
-	asked   rules.Request
+	asked   *rules.Request // own, or that of a remembered message, which all its calls read
+	own     rules.Request
 	plan    *rules.Plan
 	rulings []ruling
 	quota   []quota
@@ -157,8 +160,8 @@ var calls = sync.Pool{New: func() any { return new(call) }}
 
 func newCall(descriptors int) *call {
 	c := calls.Get().(*call)
-	c.asked.Descriptors = slices.Grow(c.asked.Descriptors, descriptors)[:descriptors]
-	c.asked.Each = slices.Grow(c.asked.Each, descriptors)[:descriptors]
+	c.own.Descriptors = slices.Grow(c.own.Descriptors, descriptors)[:descriptors]
+	c.own.Each = slices.Grow(c.own.Each, descriptors)[:descriptors]
 	c.rulings = slices.Grow(c.rulings, descriptors)[:descriptors]
 	c.quota = slices.Grow(c.quota, descriptors)[:descriptors]
 	c.over = slices.Grow(c.over, descriptors)[:descriptors]
@@ -170,15 +173,15 @@ func newCall(descriptors int) *call {
 
 // free lets later calls reuse the memory.
 func (c *call) free() {
-	clear(c.asked.Descriptors)
-	clear(c.asked.Each)
+	clear(c.own.Descriptors)
+	clear(c.own.Each)
 	clear(c.rulings)
 	clear(c.over)
 	clear(c.rules)
 	clear(c.answer.Statuses)
 	clear(c.limits)
 	*c = call{
-		asked:   rules.Request{Descriptors: c.asked.Descriptors[:0], Each: c.asked.Each[:0]},
+		own:     rules.Request{Descriptors: c.own.Descriptors[:0], Each: c.own.Each[:0]},
 		rulings: c.rulings[:0], quota: c.quota[:0], over: c.over[:0], rules: c.rules[:0],
 		answer: Answer{Statuses: c.answer.Statuses[:0]}, limits: c.limits[:0],
 	}
