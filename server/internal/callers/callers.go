@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/weirlimit/weir/internal/logs"
 )
@@ -116,6 +117,10 @@ func (a *Authenticator) Authenticate(c *Credentials) (*Identity, bool) {
 		a.options.Requests(Other, Unauthenticated)
 		return nil, false
 	}
+	if who := c.Connection.recall(a, c); who != nil && c.Connection.succeed() {
+		return who, true
+	}
+	secrets, set := a.options.Secrets.version(), a.options.File.version() // before they are asked
 	who, known := a.Find(c.Token)
 	if !known && a.options.JWT != nil {
 		labels, err := a.options.JWT.labelsOf(c.Token)
@@ -126,6 +131,9 @@ func (a *Authenticator) Authenticate(c *Credentials) (*Identity, bool) {
 		}
 	}
 	if known && (c.User == "" || c.User == DefaultUser || c.User == who.Name()) && c.Connection.succeed() {
+		if c.Connection != nil {
+			c.Connection.last.Store(&recognized{a, c.User, strings.Clone(c.Token), secrets, set, who})
+		}
 		return who, true
 	}
 	c.Connection.fail()

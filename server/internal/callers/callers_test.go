@@ -21,7 +21,7 @@ func TestFailuresAreSeen(t *testing.T) {
 		failed := 0
 		a := New(Options{Listener: "http", Secrets: secrets, Failed: func() { failed++ }, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		try := func(token string, shown bool) bool {
-			_, known := a.Authenticate(&Credentials{Token: token, Shown: shown, Remote: remote("192.0.2.1:1")})
+			_, known := a.Authenticate(&Credentials{Token: token, Shown: shown, Remote: &remote{RemoteAddr: "192.0.2.1:1"}})
 			return known
 		}
 		for i := range 1000 {

@@ -167,5 +167,13 @@ func (f *File) Refresh(ctx context.Context) { f.watched.refresh(ctx) }
 // HasLabel reports whether a caller of the file has a label of that key.
 func (f *File) HasLabel(key string) bool { return f != nil && f.set().HasLabel(key) }
 
+// version tells the contents of the file in force from those before and after; nil without a file.
+func (f *File) version() **Set {
+	if f == nil {
+		return nil
+	}
+	return f.watched.known.Load()
+}
+
 // set returns the callers of the file.
 func (f *File) set() *Set { return f.watched.get() }

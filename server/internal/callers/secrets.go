@@ -70,6 +70,14 @@ func (f *SecretsFile) parse(text []byte) ([][sha256.Size]byte, error) {
 // late, or never, if the file system does not answer. Call it once.
 func (s *Secrets) Refresh(ctx context.Context) { s.watched.refresh(ctx) }
 
+// version tells the secrets in force from those before and after; nil without a file.
+func (s *Secrets) version() *[][sha256.Size]byte {
+	if s == nil {
+		return nil
+	}
+	return s.watched.known.Load()
+}
+
 // Has reports whether a secret is one of them, in a time that says nothing about how
 // much of it is right.
 func (s *Secrets) Has(secret string) bool {

@@ -43,7 +43,7 @@ func (c *Conn) turn(fd int, room func() []byte, received func(n int) bool) (done
 	defer func() { c.fd = -1 }()
 	for {
 		p := room()
-		switch n, err := syscall.Read(fd, p); {
+		switch n, err := read(fd, p); {
 		case err == syscall.EAGAIN:
 			return false, nil
 		case err == syscall.EINTR:
@@ -64,7 +64,7 @@ func (c *Conn) WriteSome(p []byte) (int, error) {
 	if c.fd < 0 {
 		return 0, nil
 	}
-	n, err := syscall.Write(c.fd, p)
+	n, err := write(c.fd, p)
 	if err == syscall.EAGAIN || err == syscall.EINTR {
 		err = nil
 	}

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -132,17 +133,27 @@ func (m *Metrics) CallerRequests(listener string) func(caller string, o callers.
 		caller  string
 		outcome callers.Outcome
 	}
-	var known sync.Map // counters, to save the slower lookup by label
+	// A map that is replaced, because a key of sync.Map would be allocated for each request.
+	var known atomic.Pointer[map[series]prometheus.Counter]
+	var adding sync.Mutex
+	known.Store(new(map[series]prometheus.Counter))
 	return func(caller string, o callers.Outcome) {
-		counter, found := known.Load(series{caller, o})
+		counter, found := (*known.Load())[series{caller, o}]
 		if !found {
 			name := m.names.of(caller)
 			counter = m.callers.WithLabelValues(name, listener, o.String())
 			if name == caller {
-				known.Store(series{caller, o}, counter)
+				adding.Lock()
+				all := maps.Clone(*known.Load())
+				if all == nil {
+					all = map[series]prometheus.Counter{}
+				}
+				all[series{caller, o}] = counter
+				known.Store(&all)
+				adding.Unlock()
 			}
 		}
-		counter.(prometheus.Counter).Inc()
+		counter.Inc()
 	}
 }
 
