@@ -56,7 +56,7 @@ func (a *App) newAdmin(api http.Handler) (*listener, error) {
 		leases = a.quotas.Leases
 	}
 	pages := dashboard.New(dashboard.Options{
-		Leases: leases,
+		Leases: leases, Dollars: a.dollars,
 		Overrides: func() []override.Override {
 			return append(options.Overrides.List(), options.Overrides.Raises()...)
 		},

@@ -14,6 +14,7 @@ import (
 	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/callers"
+	"github.com/weirlimit/weir/server/internal/dashboard"
 	"github.com/weirlimit/weir/server/internal/rlqs"
 	"github.com/weirlimit/weir/server/internal/store"
 )
@@ -28,9 +29,10 @@ type App struct {
 	telemetry *telemetry
 	engine    *engine
 	health    *health
-	callers   *callers.File // nil without one
-	quotas    *rlqs.Service // nil: it is off
-	files     refresher     // of rules, callers and their secrets
+	callers   *callers.File                            // nil without one
+	quotas    *rlqs.Service                            // nil: it is off
+	files     refresher                                // of rules, callers and their secrets
+	dollars   func(context.Context) []dashboard.Budget // nil without language models
 	budget    *admission.Budget
 
 	fronts  []*listener // of clients; they drain together

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/callers"
+	"github.com/weirlimit/weir/server/internal/dashboard"
 	"github.com/weirlimit/weir/server/internal/metrics"
 	"github.com/weirlimit/weir/server/internal/models/meter"
 	"github.com/weirlimit/weir/server/internal/models/mockmodel"
@@ -234,6 +235,12 @@ func (a *App) newModels() (*listener, *listener, error) {
 	proxy, err := meter.New(options)
 	if err != nil {
 		return nil, nil, err
+	}
+	a.dollars = func(ctx context.Context) (all []dashboard.Budget) {
+		for _, b := range proxy.Budgets(ctx) {
+			all = append(all, dashboard.Budget(b))
+		}
+		return all
 	}
 	a.closers.add("settlements", proxy.Stop)
 	s := newHTTPServer(o.Logger, min(o.DrainDelay, maxDismissal))

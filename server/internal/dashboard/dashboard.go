@@ -41,6 +41,9 @@ type Options struct {
 	ThrottleKey func(key string) string
 	// Leases returns what Envoys have leased. Nil: there is no quota service.
 	Leases func() []rlqs.Lease
+	// Dollars returns the budgets of the callers of language models. Nil: there is no proxy for
+	// them.
+	Dollars func(context.Context) []Budget
 	// Checks returns the checks of /readyz.
 	Checks func(context.Context) []httpapi.Check
 	// Store returns details of the store; it may wait for the store until the context

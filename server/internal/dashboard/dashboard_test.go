@@ -197,6 +197,29 @@ func TestShowsTraffic(t *testing.T) {
 	}
 }
 
+// TestChartsShowSilence wants a latency only where there were calls: each one alone is a dot, with
+// nothing between.
+func TestChartsShowSilence(t *testing.T) {
+	t.Parallel()
+	b, s := open(t), serve(t, "")
+	b.do(chromedp.Navigate(s.admin+"/"), chromedp.WaitVisible(chromedp.CSS("#chart-latency canvas")))
+	// Two calls, 100 seconds apart, in place of what the server says.
+	b.text(`(() => {
+  const add = charts.add, none = Array(299).fill(0), calls = none.map((_, i) => i === 100 || i === 200 ? 1e6 : 0);
+  charts.add = () => {};
+  charts.reset("silence");
+  add({ start: 1.8e9, step: 1, points: 299, granted: none, refused: none, not_charged: none, shadow_refused: none, failed: none, p50: calls, p99: calls, sources: {} });
+})()`)
+	// How many columns have p50's colour, and where.
+	columns := `(() => {
+  const canvas = document.querySelector("#chart-latency canvas"), { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height), found = new Set();
+  for (let i = 0; i < data.length; i += 4) if (data[i + 3] > 200 && data[i + 1] > data[i] + 60 && data[i + 1] > data[i + 2] + 30) found.add(i / 4 % canvas.width);
+  const all = [...found].sort((a, b) => a - b);
+  return all.length ? [all.length, all.at(-1) - all[0], canvas.width] : [0, 0, 0];
+})()`
+	b.until(`(([n, apart, width]) => n > 4 && n < 40 && apart > width / 5)(` + columns + `)`)
+}
+
 // TestActsOnKeys looks at a key, blocks it and lets it in again, by the keyboard. The charts
 // have its only request, as a single point.
 func TestActsOnKeys(t *testing.T) {

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"context"
 	"encoding/json"
 
 	"github.com/weirlimit/weir/server/internal/rules"
@@ -28,4 +29,16 @@ func Budgets(classes []traffic.Class, set *rules.Set) (all []string, left int) {
 		all = append(all, string(text))
 	}
 	return all, left
+}
+
+// Dollars returns the budgets of a page, as JSON of one line for each kind.
+func Dollars(ctx context.Context, of func(context.Context) []Budget) (all []string) {
+	for _, kind := range (&Dashboard{Options: Options{Dollars: of}}).dollars(ctx) {
+		text, err := json.Marshal(kind)
+		if err != nil {
+			panic(err)
+		}
+		all = append(all, string(text))
+	}
+	return all
 }

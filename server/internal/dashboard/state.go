@@ -51,6 +51,8 @@ type state struct {
 	// Models is what callers use of language models, ModelsLeft how many are not shown.
 	Models     []traffic.ModelUse `json:"models"`
 	ModelsLeft int                `json:"models_left,omitempty"`
+	// Dollars are the budgets of callers of language models, by what they are about.
+	Dollars []dollarsState `json:"dollars"`
 	// Leases are those of Envoys, LeasesLeft how many are not shown.
 	Leases     []leaseState `json:"leases"`
 	LeasesLeft int          `json:"leases_left,omitempty"`
@@ -136,6 +138,7 @@ func (d *Dashboard) now(ctx context.Context) *state {
 	s.Budgets, s.BudgetsLeft = budgets(lately.Classes, d.Rules())
 	s.Leases, s.LeasesLeft = d.leases()
 	s.Models, s.ModelsLeft = d.Traffic.Models.Top(maxModels)
+	s.Dollars = d.dollars(ctx)
 	s.Overrides, s.OverridesLeft = d.overrides(d.Overrides())
 	return s
 }

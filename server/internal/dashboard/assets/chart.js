@@ -72,14 +72,14 @@ const charts = (() => {
     const decisions = document.getElementById("chart-decisions"), latency = document.getElementById("chart-latency");
     for (const chart of drawn) chart.destroy();
     for (const place of [decisions, latency]) place.replaceChildren();
-    // A line needs two points: one alone is drawn as a dot.
-    const alone = { show: (u, i) => u.data[i].filter((v) => v != null).length === 1, size: 6 };
+    // A line needs two points: one alone is drawn as a dot. Where nobody calls, nothing is drawn.
+    const alone = { show: false, size: 6, filter: (u, i) => u.data[i].flatMap((v, at, all) => v != null && all[at - 1] == null && all[at + 1] == null ? [at] : []) };
     // Each covers what is drawn before it, so that only its own part is seen.
     const stacked = (label, name, index) => ({
       label, stroke: c[name], fill: c[name + "-fill"], width: 1, points: alone,
       value: (u, v, _, i) => short(i == null ? last(columns().rates[index]) : columns().rates[index][i]),
     });
-    const line = (label, colour, index) => ({ label, stroke: colour, width: 2, points: alone, spanGaps: true, value: (u, v, _, i) => took(i == null ? last(u.data[index]) : v) });
+    const line = (label, colour, index) => ({ label, stroke: colour, width: 2, points: alone, value: (u, v, _, i) => took(i == null ? last(u.data[index]) : v) });
     drawn = [
       new uPlot(options(decisions, [when, stacked("errors", "failed", 1), stacked("refused", "refused", 2), stacked("would refuse", "shadow", 3), stacked("not charged", "not_charged", 4), stacked("granted", "granted", 5)], axes(c, short, 46), counted), data.decisions, decisions),
       new uPlot(options(latency, [when, line("p99", c.accent, 1), line("p50", c.granted, 2)], axes(c, took, 62, { splits: powers }), tens), data.latency, latency),

@@ -73,6 +73,7 @@
     tables.top("top-used", state.used, "units granted");
     tables.overrides(state);
     tables.models(state);
+    tables.spent(state);
     tables.leases(state);
     unmatched(state);
     tables.health(state);

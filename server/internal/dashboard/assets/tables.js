@@ -144,6 +144,28 @@ const tables = (() => {
     text("models-left", state.models_left ? `${whole(state.models_left)} more with fewer requests are not shown. ` : "");
   };
 
+  // money writes small amounts exactly, and others in cents.
+  const money = (micro) => "$" + (micro === 0 ? "0" : micro >= 1e6 ? (micro / 1e6).toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 }).replaceAll(",", "\u202f") : String(+(micro / 1e6).toFixed(6)));
+  // until writes when a period ends: the time of a day, or the day.
+  const until = (ms, now) => ms - now < 24 * 3600e3 ? new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false }) : new Date(ms).toLocaleDateString([], { day: "numeric", month: "short" });
+  const spent = (state) => {
+    byId("dollars-card").hidden = state.dollars.length === 0;
+    const build = (b) => make("li", {}, make("p", { class: "whose" }, keyButton(b), make("span", { class: "soft" }), make("b", {})), make("div", { class: "gauge" }, make("span", {}), make("span", { class: "holding" })), make("p", { class: "hint" }));
+    const fill = (li, b) => {
+      const [whose, gauge, words] = li.children, all = Math.max(1, b.used + b.held + b.remaining);
+      put(whose.children[1], (b.name === b.label ? "" : b.name + " ") + b.limit);
+      put(whose.children[2], money(b.remaining) + " left");
+      [b.used, b.held].forEach((n, i) => { gauge.children[i].style.width = 100 * n / all + "%"; });
+      gauge.classList.toggle("full", b.remaining === 0);
+      put(words, `${money(b.used)} used, ${money(b.held)} held` + (b.resets_at ? "; starts anew " + until(b.resets_at, state.at) : ""));
+    };
+    keyed(byId("dollars"), state.dollars, (kind) => kind.by, (kind) => make("div", {}, make("h4", {}, kind.by), make("ul", { class: "plain" }), make("p", { class: "hint" })), (element, kind) => {
+      const [, list, left] = element.children;
+      keyed(list, kind.all, (b) => b.key, build, fill);
+      put(left, kind.left ? `${whole(kind.left)} more with less used are not shown.` : "");
+    });
+  };
+
   const leases = (state) => {
     byId("leases-card").hidden = state.leases.length === 0;
     keyed(byId("leases"), state.leases, (l) => l.domain + "\n" + l.label + "\n" + l.client, (l) => make("tr", {}, make("th", { scope: "row", title: l.rule || "no rule" }, make("span", { class: "soft" }, l.domain + " "), l.label), make("td", {}, l.client), ...Array.from({ length: 4 }, () => make("td", { class: "n" }))), (row, l) => {
@@ -173,5 +195,5 @@ const tables = (() => {
     nodes(state.nodes || []);
   };
 
-  return { byId, make, put, text, whole, keyed, mean, duration, limits, top, tail, sources, overrides, unmatched, models, leases, health };
+  return { byId, make, put, text, whole, keyed, mean, duration, limits, top, tail, sources, overrides, unmatched, models, spent, leases, health };
 })();

@@ -34,10 +34,11 @@ const (
 // A holder holds and settles what requests cost.
 type holder struct {
 	*Options
-	logged logs.Seldom
-	open   openHolds
-	line   line
-	stop   <-chan struct{} // closed when nobody may wait any more
+	logged  logs.Seldom
+	open    openHolds
+	line    line
+	budgets budgets
+	stop    <-chan struct{} // closed when nobody may wait any more
 }
 
 // held is what one request holds.
@@ -182,6 +183,7 @@ func (h *holder) hold(ctx context.Context, r *request, key string, most time.Dur
 		if refused == nil {
 			describe(plan)
 			own.renewSlots()
+			h.budgets.note(own.acts)
 			h.line.wake(own.keys...)
 			turn = ""
 			return own, nil
