@@ -81,6 +81,10 @@ func (a *Act) checkCharge(i int) error {
 		return invalidIn("charges", i, "cost", c.Cost, fmt.Sprintf("0 … %d", c.Limit.maxCost()))
 	case c.Waived && (a.ID == "" || !a.takes() || c.Cost > 0 || c.UpTo > 0):
 		return invalidIn("charges", i, "waived", true, "false: only charges without a cost of a take with an id are waived")
+	case c.Block != 0 && (a.Kind != kindRecord || c.Block < 0 || c.Block > c.Limit.Block):
+		return invalidIn("charges", i, "block", c.Block, fmt.Sprintf("0 … %v, the block of the limit, and only to record", c.Limit.Block))
+	case a.MaxWait > 0 && c.Limit.Block > 0:
+		return invalid("max_wait", a.MaxWait, "none: a limit with a block cannot be booked ahead")
 	case a.MaxWait > 0 && !algo.TraitsOf(c.Limit.Algorithm).Books:
 		return invalid("max_wait", a.MaxWait, "none: "+c.Limit.Algorithm.String()+" cannot be booked ahead")
 	case a.Kind == kindRefund && a.ID == "" && c.At <= 0 && !a.Anonymous:

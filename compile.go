@@ -14,6 +14,7 @@ const (
 	maxLogUnits    = 100_000
 	minPeriod      = time.Millisecond
 	maxPeriod      = 366 * 24 * time.Hour
+	maxBlock       = 240 * time.Hour
 	minBuckets     = 2
 	maxBuckets     = 3600
 	defaultBuckets = 60
@@ -70,7 +71,24 @@ func (l *Limit) checkOptions() error {
 	case l.ChargeRefused && traits.HoldsSlots:
 		return invalidBeside("charge_refused", true, "algorithm", "false: concurrency has holders, not units")
 	}
+	if err := l.checkBlock(); err != nil {
+		return err
+	}
 	return l.checkCalendar()
+}
+
+func (l *Limit) checkBlock() error {
+	switch traits := algo.TraitsOf(l.Algorithm); {
+	case l.Block == 0:
+		return nil
+	case l.Block < minPeriod || l.Block > maxBlock || l.Block%time.Millisecond != 0:
+		return invalid("block", l.Block, "1ms … 240h in whole milliseconds")
+	case traits.HoldsSlots:
+		return invalidBeside("block", l.Block, "algorithm", "none: a slot of concurrency may be released at any time")
+	case l.ChargeRefused:
+		return invalidBeside("block", l.Block, "charge_refused", "none: a limit that charges refused requests keeps those out that go on")
+	}
+	return nil
 }
 
 // compile fills in the rule: integers in µs whose products stay below 2⁵³.
@@ -91,6 +109,9 @@ func (l *Limit) compile() error {
 	}
 	switch {
 	case l.rule.Compile():
+		if l.blocks = nil; l.Block > 0 {
+			l.blocks = algo.Blocks(l.Block)
+		}
 		return nil
 	case bursts:
 		return l.inexact()

@@ -86,6 +86,9 @@ type Decision struct {
 	// [Limiter.Otherwise] or a class with a guarantee; 0 for other limiters. In acts,
 	// [Charge.Alt] has the alternative, and decisions have 0.
 	Alternative uint8
+	// Blocked is set if the key is blocked by the limit's Block: the charge was refused because of
+	// that, has begun it, or costs nothing.
+	Blocked bool
 	// Granted is the number of units charged: the cost; for an up-to charge between Cost
 	// and UpTo; 0 for a peek, or if nothing was charged.
 	Granted int64
@@ -120,6 +123,9 @@ func (d Decision) String() string {
 		return d.Outcome.String()
 	}
 	text := fmt.Sprintf("%v by %v", d.Outcome, d.Source)
+	if d.Blocked && d.Outcome == Refused {
+		text = fmt.Sprintf("blocked by %v", d.Source)
+	}
 	if d.Granted > 1 {
 		text += fmt.Sprintf(", %d units", d.Granted)
 	}

@@ -21,6 +21,23 @@ func newLimiter(limits ...weir.Limit) *weir.Limiter {
 	return limiter
 }
 
+// A client that tries passwords is kept out for a while.
+func ExampleLimit_block() {
+	logins := newLimiter(weir.Limit{Count: 5, Period: time.Minute, Algorithm: weir.SlidingLog, Block: 15 * time.Minute})
+	for range 5 {
+		if _, err := logins.Allow(context.Background(), "ann"); err != nil {
+			log.Fatal(err)
+		}
+	}
+	d, err := logins.Allow(context.Background(), "ann")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(d.Allowed(), d.Blocked, d.RetryAfter)
+	// Output:
+	// false true 15m0s
+}
+
 // A worker keeps to a rate, and gives up at once where its deadline cannot be
 // met.
 func ExampleLimiter_Wait() {

@@ -98,12 +98,22 @@ type Limit struct {
 	// fixed_window, which then also allows costs up to 2⁵³−1. Not for
 	// concurrency.
 	ChargeRefused bool
+	// Block, if set, refuses a key for that long after the limit has refused a take of it: the
+	// refusal that begins a block has at least this RetryAfter, and the key is refused until
+	// then, whatever room the limit has. Takes that are refused meanwhile do not extend it, and a
+	// reset ends it. A take that exceeds the capacity, keeps units free or only asks (see
+	// [Act.Dry]) begins none, and neither does one that other limits or alternatives refuse or
+	// decide. 1 ms … 240 hours in whole milliseconds. Not for concurrency, ChargeRefused or
+	// [Shares], and such a limit cannot be booked ahead.
+	Block time.Duration
 	// Meter names what the units of the limit are, such as "output". It does
 	// not change how the limit counts. Empty: "requests".
 	Meter string
 
-	shares   *Shares // the shares that the limit is a part of; nil for none
-	class    string  // the class in shares; "" for the budget itself
+	blocks   *algo.Rule // the rule of the blocks; nil without Block
+	open     *Limit     // the limit without its Block
+	shares   *Shares    // the shares that the limit is a part of; nil for none
+	class    string     // the class in shares; "" for the budget itself
 	rule     algo.Rule
 	zone     *time.Location
 	compiled bool
@@ -148,7 +158,11 @@ func (l Limit) Compile() (*Limit, error) {
 	if err := l.compile(); err != nil {
 		return nil, err
 	}
-	l.compiled = true
+	l.compiled, l.open = true, nil
+	if open := l; l.Block > 0 {
+		open.Block, open.blocks = 0, nil
+		l.open = &open
+	}
 	return &l, nil
 }
 
@@ -182,7 +196,7 @@ func (l *Limit) Shares() (s *Shares, class string) {
 // Alike reports whether two compiled limits decide alike: only their names may differ, as
 // those of several rules that charge one budget. For layers.
 func (l *Limit) Alike(other *Limit) bool {
-	return l == other || l.rule == other.rule && l.TimeZone == other.TimeZone && l.AnchorDay == other.AnchorDay
+	return l == other || l.rule == other.rule && l.Block == other.Block && l.TimeZone == other.TimeZone && l.AnchorDay == other.AnchorDay
 }
 
 // rule is a limit in the form that the steps use.
@@ -195,6 +209,18 @@ func (l *Limit) Rule() *rule {
 		return nil
 	}
 	return &l.rule
+}
+
+// Blocks returns the rule of the blocks of a limit's keys, or nil if it has no Block. A key is
+// blocked while a unit is used under it. For stores.
+func (l *Limit) Blocks() *rule { return l.blocks }
+
+// WithoutBlock returns a compiled limit without its Block: always the same one. For layers.
+func (l *Limit) WithoutBlock() *Limit {
+	if l.open == nil {
+		return l
+	}
+	return l.open
 }
 
 // RuleAt returns [Limit.Rule] with the calendar windows around an instant, in µs since

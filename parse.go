@@ -32,7 +32,7 @@ const limitForm = `a limit such as "100/min", "10/30s burst 20" or "5/s sliding_
 // ParseLimit reads the text form of a limit:
 //
 //	COUNT/PERIOD [burst N] [ALGORITHM] [buckets N] [anchor first]
-//	             [time_zone ZONE] [anchor_day N] [charge_refused]
+//	             [time_zone ZONE] [anchor_day N] [charge_refused] [block DURATION]
 //
 // PERIOD is s, min, h, day, week, month (30 days) or year (365 days), or a
 // duration such as 30s or 1h30m. ParseLimit also reads the forms of nginx
@@ -110,7 +110,7 @@ func (l *Limit) parseOptions(words []string) error {
 		switch words[0] {
 		case "charge_refused":
 			l.ChargeRefused = true
-		case "burst", "buckets", "anchor", "time_zone", "anchor_day":
+		case "burst", "buckets", "anchor", "time_zone", "anchor_day", "block":
 			if len(words) < 2 {
 				return invalid(words[0], "missing", "a value after it")
 			}
@@ -121,7 +121,7 @@ func (l *Limit) parseOptions(words []string) error {
 		default:
 			algorithm, err := ParseAlgorithm(words[0])
 			if err != nil {
-				return invalid("limit", quoted(words[0]), "burst, buckets, anchor, time_zone, anchor_day, charge_refused or an algorithm: "+algo.Names())
+				return invalid("limit", quoted(words[0]), "burst, buckets, anchor, time_zone, anchor_day, charge_refused, block or an algorithm: "+algo.Names())
 			}
 			l.Algorithm = algorithm
 		}
@@ -134,6 +134,13 @@ func (l *Limit) parseOption(name, value string) error {
 	switch name {
 	case "time_zone":
 		l.TimeZone = value
+		return nil
+	case "block":
+		d, err := time.ParseDuration(value)
+		if err != nil || d <= 0 {
+			return invalid(name, quoted(value), "a duration such as 10m")
+		}
+		l.Block = d
 		return nil
 	case "anchor":
 		if value != "first" && value != "epoch" {
@@ -195,6 +202,9 @@ func (l Limit) String() string {
 	}
 	if l.ChargeRefused {
 		b = append(b, " charge_refused"...)
+	}
+	if l.Block != 0 {
+		b = append(append(b, " block "...), l.Block.String()...)
 	}
 	return string(b)
 }

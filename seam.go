@@ -222,6 +222,9 @@ type Charge struct {
 	// it. It is for the budget of [Shares], beside the limit of a class with the same HashTag
 	// or Key, and for gcra limits without ChargeRefused.
 	Guaranteed bool
+	// Block is for an act that records: the key is blocked for that long at least, as by the
+	// Block of its Limit, and no longer than that Block.
+	Block time.Duration
 	// Waived is for a layer that grants a charge of a take with an ID although its limit does
 	// not apply now. The charge has a Cost of 0, and the store remembers that the take does
 	// not have it: its decision is [NotEvaluated] by the store, and later acts about the take

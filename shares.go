@@ -48,6 +48,8 @@ func (s Shares) Compile() (*Shares, error) {
 		return nil, invalid("algorithm", limit.Algorithm, "gcra: guarantees need a budget that drains continuously")
 	case limit.ChargeRefused:
 		return nil, invalid("charge_refused", true, "false: a budget with shares keeps units free")
+	case limit.Block != 0:
+		return nil, invalid("block", limit.Block, "none: the classes of a budget with shares have keys in common")
 	case limit.Count == 0:
 		return nil, invalid("count", 0, "at least 1, to be shared")
 	}

@@ -22,8 +22,8 @@ func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(c
 //
 // Under limits that can be booked ahead (gcra, token_bucket, leaky_bucket) WaitN
 // books: callers on all hosts get their turns in the order in which they asked,
-// and the limit with the longest delay counts. If one of the limits is a window, WaitN
-// does not book. It takes, sleeps after a refusal for its RetryAfter, and tries again;
+// and the limit with the longest delay counts. If one of the limits is a window or has a Block,
+// WaitN does not book. It takes, sleeps after a refusal for its RetryAfter, and tries again;
 // callers that arrive in between may be faster. It does the same if the queue of a
 // leaky_bucket is full. WaitN cannot wait for slots of a concurrency limit.
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
@@ -58,7 +58,7 @@ func (l *Limiter) bookable(left time.Duration) time.Duration {
 		return 0
 	}
 	for _, limit := range l.limits {
-		if !algo.TraitsOf(limit.Algorithm).Books {
+		if !algo.TraitsOf(limit.Algorithm).Books || limit.Block > 0 {
 			return 0
 		}
 	}

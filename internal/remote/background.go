@@ -190,7 +190,7 @@ func (r *Remote) takeOut(l *ledger) (due []*payment, more bool) {
 func (r *Remote) prune(l *ledger) {
 	now, budgets, ids := r.now(), prunedAtOnce, prunedAtOnce
 	for _, d := range l.budgets {
-		if d.busy == nil && d.due(now) == 0 {
+		if d.busy == nil && !d.isDue(now) {
 			d.units, d.older, d.begun = 0, 0, false
 			l.tidy(d)
 		}
@@ -298,7 +298,7 @@ func (r *Remote) unpaid(l *ledger, rest, ends, withdrawals *int) {
 	l.lock()
 	defer l.unlock()
 	for _, d := range l.budgets {
-		if d.due(r.now()) > 0 || d.busy != nil || len(d.refunds)+d.refunding > 0 {
+		if d.isDue(r.now()) || d.busy != nil || len(d.refunds)+d.refunding > 0 {
 			*rest++
 		}
 	}

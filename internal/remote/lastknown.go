@@ -31,6 +31,7 @@ type keyState struct {
 	remaining int64
 	at, fresh int64 // when the reply came, and when the key would be as new; µs, our clock
 	decided   int64 // when the store decided, by its clock
+	blocked   int64 // when its block ends; µs, our clock; 0: it was not blocked
 	instances int   // that the local share was seeded for; 0: it was not
 }
 
@@ -71,18 +72,40 @@ const stale = int64(time.Second / time.Microsecond)
 // put remembers a decision, unless a later one of the same key is known: replies need not
 // come here in the order of the decisions.
 func (k *lastKnown) put(c *weir.Charge, d *weir.Decision, now int64) {
-	if c.Keep > 0 && d.Granted == 0 && d.Remaining == 0 {
+	if c.Keep > 0 && d.Granted == 0 && d.Remaining == 0 && !d.Blocked {
 		return // some of what the charge keeps free may be used
 	}
-	s := keyState{k.hash(c), d.Remaining + c.Keep, now, now + d.ResetAfter.Microseconds(), d.At.UnixMicro(), 0}
+	s := keyState{hash: k.hash(c), remaining: d.Remaining + c.Keep, at: now, fresh: now + d.ResetAfter.Microseconds(), decided: d.At.UnixMicro()}
 	sh := &k.shards[s.hash>>58]
 	entry := &sh.states[s.hash>>1&uint64(len(sh.states)-1)]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+	switch {
+	case d.RetryAfter > 0 && d.Blocked:
+		s.blocked = now + d.RetryAfter.Microseconds()
+	case d.Blocked && entry.hash == s.hash && entry.blocked > now:
+		s.blocked = entry.blocked
+	case d.Blocked:
+		s.blocked = now + min(d.ResetAfter, c.Limit.Block).Microseconds()
+	}
 	if entry.hash == s.hash && (entry.decided > s.decided || entry.decided == s.decided && entry.remaining < s.remaining) && now-entry.at < stale {
 		return
 	}
 	*entry = s
+}
+
+// block is how long a key stays blocked by its last known state. news is as of remaining, which
+// is to be called after it.
+func (k *lastKnown) block(c *weir.Charge, n int, now int64) (left time.Duration, news bool) {
+	hash := k.hash(c)
+	sh := &k.shards[hash>>58]
+	sh.mu.Lock()
+	s := sh.states[hash>>1&uint64(len(sh.states)-1)]
+	sh.mu.Unlock()
+	if s.hash != hash {
+		return 0, false
+	}
+	return time.Duration(max(0, s.blocked-now)) * time.Microsecond, s.instances != n
 }
 
 // remaining is how many units of a key must be left by its last known state, as if used

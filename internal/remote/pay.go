@@ -266,7 +266,7 @@ func (r *Remote) blocked(a *weir.Act) (blocked bool) {
 			}
 			c := &a.Charges[i]
 			d := l.budgets[budgetOf(c)]
-			blocked = d != nil && d.blocks() && (d.busy != nil || d.due(r.now()) > 0)
+			blocked = d != nil && d.blocks() && (d.busy != nil || d.isDue(r.now()))
 			for e := range l.byKey[c.Key] {
 				if blocked = blocked || waits(e); blocked {
 					break

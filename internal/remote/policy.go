@@ -154,6 +154,7 @@ func (r *Remote) decideByPolicy(at *location, a *weir.Act, reason error) settler
 			return r.refundSlots(at, a)
 		}
 		r.decideLocally(at, a)
+		r.noteBlocks(at, a)
 	}
 	switch {
 	case a.Kind == acts.KindRefund && a.Err == nil:

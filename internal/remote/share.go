@@ -31,6 +31,9 @@ func (r *Remote) localCharge(at *location, a *weir.Act, i int) weir.Charge {
 		return own
 	}
 	limit := at.ledger(i).begin(&c, r.now(), func(unrecorded int64) *weir.Limit {
+		if own.Limit.Block > 0 {
+			r.seedBlock(&c, &own, n, unrecorded)
+		}
 		left, news := r.left(&c, n)
 		if algo.TraitsOf(c.Limit.Algorithm).HoldsSlots {
 			return freeSlots(own.Limit, left) // which counts those that are taken here
@@ -76,6 +79,18 @@ func (r *Remote) seed(c *weir.Charge, left int64) {
 	r.decideOne(acts.KindRecord, c.Key, c.Limit, spent)
 	if own, class := c.Limit.Shares(); own != nil && class == "" {
 		r.fitClasses(c.Key, own, left)
+	}
+}
+
+// seedBlock blocks a key here if the store has, for as long, and ends a block that the store has
+// ended.
+func (r *Remote) seedBlock(c, own *weir.Charge, instances int, unrecorded int64) {
+	switch left, news := r.lastKnown.block(c, instances, r.now()); {
+	case left > 0:
+		block := &weir.Act{Kind: acts.KindRecord, Charges: []weir.Charge{{Key: own.Key, Limit: own.Limit, Block: min(left, own.Limit.Block)}}, Decisions: make([]weir.Decision, 1)}
+		r.local.Take(context.Background(), []*weir.Act{block})
+	case news && unrecorded == 0:
+		r.decideOne(acts.KindReset, own.Key, own.Limit, 0)
 	}
 }
 

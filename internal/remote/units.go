@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 	"unsafe"
 
 	"github.com/weirlimit/weir"
@@ -32,10 +33,13 @@ type balance struct {
 	// in the period before it.
 	since, older int64
 	paying       int64 // units in flight
-	refunds      []*weir.Act
-	refunding    int
-	begun        bool        // local decisions have begun with it
-	local        *weir.Limit // the limit that holds here, if it is not the local share
+	// blocked is when a block of the key ends that began here, in µs; 0: there is none that the
+	// store may not have recorded.
+	blocked   int64
+	refunds   []*weir.Act
+	refunding int
+	begun     bool        // local decisions have begun with it
+	local     *weir.Limit // the limit that holds here, if it is not the local share
 }
 
 func (d *balance) bytes() int {
@@ -57,7 +61,7 @@ func (l *ledger) balance(c *weir.Charge) *balance {
 
 // tidy drops a balance of which nothing is left.
 func (l *ledger) tidy(d *balance) {
-	if d.units+d.older == 0 && d.busy == nil && len(d.refunds)+d.refunding == 0 && l.budgets[d.name] == d {
+	if d.units+d.older+d.blocked == 0 && d.busy == nil && len(d.refunds)+d.refunding == 0 && l.budgets[d.name] == d {
 		delete(l.budgets, d.name)
 		l.charge(-d.bytes())
 		l.add(-1)
@@ -127,6 +131,21 @@ func (l *ledger) refund(a *weir.Act) bool {
 	return true
 }
 
+// noteBlocks notes the blocks that local decisions about an act have begun, or that were known here
+// already.
+func (r *Remote) noteBlocks(at *location, a *weir.Act) {
+	for i := range a.Charges {
+		d := &a.Decisions[i]
+		if !d.Blocked || d.Source != acts.SourceFallback || a.Dry || a.Err != nil {
+			continue
+		}
+		if b := at.ledger(i).balance(&a.Charges[i]); b != nil {
+			b.limit = a.Charges[i].Limit
+			b.blocked = max(b.blocked, d.At.Add(d.RetryAfter).UnixMicro())
+		}
+	}
+}
+
 // stays reports whether each unit counts for a period, and then less or no more.
 func (d *balance) stays() bool {
 	traits := algo.TraitsOf(d.limit.Algorithm)
@@ -135,6 +154,9 @@ func (d *balance) stays() bool {
 
 // age forgets units that have drained.
 func (d *balance) age(now int64) {
+	if now >= d.blocked {
+		d.blocked = 0
+	}
 	if now >= d.until || d.units+d.older == 0 {
 		d.units, d.older, d.since = 0, 0, now
 	}
@@ -153,24 +175,33 @@ func (d *balance) due(now int64) int64 {
 	return int64(math.Ceil((float64(d.units)*(1+left) + float64(d.older)*left*left) / 2))
 }
 
+// isDue reports whether the store lacks units, or a block.
+func (d *balance) isDue(now int64) bool { return d.due(now) > 0 || d.blocked > 0 }
+
 // payUnits takes out the units of a balance, so that the next local decision begins anew; nil
 // if there are none.
 func (r *Remote) payUnits(l *ledger, d *balance) *payment {
-	due := d.due(r.now())
+	now := r.now()
+	due, block := d.due(now), time.Duration(0)
+	if d.blocked > 0 {
+		if block = min(time.Duration(d.blocked-now)*time.Microsecond, d.limit.Block); block == 0 {
+			d.blocked = 0 // the limit has no blocks any more
+		}
+	}
 	units, anonymous := min(due, d.limit.Capacity()), algo.TraitsOf(d.limit.Algorithm).HoldsSlots
 	if anonymous {
 		units = min(units, algo.MaxSlots)
 	}
 	was := *d
 	d.units, d.older, d.begun, d.local = 0, 0, false, nil
-	if due == 0 {
+	if due == 0 && block == 0 {
 		l.tidy(d)
 		return nil
 	}
 	d.paying = was.units + was.older
 	return &payment{ledger: l, flight: d.send(), acts: []*weir.Act{{
 		Kind: acts.KindRecord, Anonymous: anonymous,
-		Charges:   []weir.Charge{{Key: d.name.key, HashTag: d.hashTag, Limit: d.limit, Cost: units, At: d.until}},
+		Charges:   []weir.Charge{{Key: d.name.key, HashTag: d.hashTag, Limit: d.limit, Cost: units, Block: block, At: d.until}},
 		Decisions: make([]weir.Decision, 1),
 	}}, paid: func(outcomes []*weir.Act) {
 		d.landed(r.now(), outcomes[0].Err)
@@ -178,6 +209,9 @@ func (r *Remote) payUnits(l *ledger, d *balance) *payment {
 		switch err := outcomes[0].Err; {
 		case err == nil:
 			r.counts.recorded.Add(units)
+			if d.blocked == was.blocked {
+				d.blocked = 0
+			}
 		case notApplied(err):
 			if d.units+d.older == 0 {
 				d.since = was.since

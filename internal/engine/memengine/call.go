@@ -11,6 +11,7 @@ import (
 type call struct {
 	slots      []slot
 	slotOf     [weir.MaxCharges]int32 // the slot of each charge
+	blockOf    [weir.MaxCharges]int32 // the slot of the blocks of its key; -1: there are none
 	wants      [weir.MaxCharges]want
 	charged    []algo.Grant    // of each charge, where the decisions do not say it
 	answered   []weir.Decision // what the take of an amended act was answered
@@ -36,6 +37,8 @@ type slot struct {
 	limit    *weir.Limit
 	rule     *algo.Rule
 	known    bool    // the key has a cell
+	blocks   bool    // the state is a block
+	homeless bool    // there is no room for the block
 	dirty    bool    // to be published whatever was added
 	shared   *budget // the overflow's budget that stands in for the key's own
 	extBytes int64   // memory of the stored Ext
@@ -49,7 +52,11 @@ func (c *call) gather(s *Store, a *weir.Act) {
 	c.tight = s.tight()
 	for i := range a.Charges {
 		limit := a.Charges[i].Limit
-		c.charge(i, s.name(limit.Rule().ID, a.Charges[i].Key), limit)
+		c.slotOf[i] = c.slot(s.name(limit.Rule().ID, a.Charges[i].Key), limit, limit.Rule())
+		if c.blockOf[i] = -1; limit.Block > 0 {
+			c.blockOf[i] = c.slot(s.name(algo.Count+limit.Rule().ID, a.Charges[i].Key), limit, limit.Blocks())
+			c.slots[c.blockOf[i]].blocks = true
+		}
 	}
 	if a.ID == "" {
 		return
@@ -67,15 +74,15 @@ func (c *call) gather(s *Store, a *weir.Act) {
 	}
 }
 
-// charge gives the i-th charge a slot: that of an earlier one with the same key, or its own.
-func (c *call) charge(i int, n name, limit *weir.Limit) {
+// slot returns the slot of a name: that of an earlier charge, or a new one.
+func (c *call) slot(n name, limit *weir.Limit, rule *algo.Rule) int32 {
 	j := c.find(n)
 	if j < 0 {
 		j = len(c.slots)
-		c.slots = append(c.slots, slot{name: n, limit: limit, rule: limit.Rule()})
+		c.slots = append(c.slots, slot{name: n, limit: limit, rule: rule})
 		c.shards = append(c.shards, n.shard())
 	}
-	c.slotOf[i] = int32(j)
+	return int32(j)
 }
 
 // find returns the place of a name's slot, or -1.
@@ -91,7 +98,7 @@ func (c *call) find(n name) int {
 // merge makes one slot of the slots that share one of the overflow's budgets: what one charge
 // does to the budget, the next one has to see.
 func (c *call) merge(charges int) {
-	var mergedTo [weir.MaxCharges]int32
+	var mergedTo [2 * weir.MaxCharges]int32
 	kept := c.slots[:0]
 	for i := range c.slots {
 		j := -1
@@ -107,7 +114,9 @@ func (c *call) merge(charges int) {
 	clear(c.slots[len(kept):])
 	c.slots = kept
 	for i := range charges {
-		c.slotOf[i] = mergedTo[c.slotOf[i]]
+		if c.slotOf[i] = mergedTo[c.slotOf[i]]; c.blockOf[i] >= 0 {
+			c.blockOf[i] = mergedTo[c.blockOf[i]]
+		}
 	}
 }
 

@@ -43,6 +43,7 @@ func (c *call) decide(a *weir.Act, now int64) {
 		t.state.Refuse(a.Charges[0].Cost, now)
 		t.dirty = true
 	}
+	c.block(a, now)
 	for i := range a.Charges {
 		if t := &c.slots[c.slotOf[i]]; t.rule.ChargeRefused && a.Decisions[i].Outcome == weir.Refused {
 			c.noteRefused(a, i, t.overcharge(a.Charges[i].Cost), now)
@@ -68,7 +69,7 @@ func (c *call) weigh(a *weir.Act, i, end int, now int64) bool {
 		t.asked += charge.Cost
 		*w = want{cost: charge.Cost, asked: t.asked, keep: charge.Keep, forced: charge.Guaranteed, longest: longest, immediate: a.Immediate}
 		*d = weir.Decision{Outcome: weir.NotCharged, Source: acts.SourceStore, At: time.UnixMicro(now)}
-		if w.cost > 0 && !t.fits(w, now) {
+		if w.cost > 0 && (c.blocked(i) || !t.fits(w, now)) {
 			d.Outcome, fits = weir.Refused, false
 		}
 		if charge.Waived {
@@ -103,9 +104,8 @@ func (c *call) choose(a *weir.Act, from int, now int64) bool {
 		}
 		wait := int64(0)
 		for j := i; j < end; j++ {
-			t := &c.slots[c.slotOf[j]]
 			if a.Decisions[j].Outcome == weir.Refused {
-				wait = max(wait, t.retry(&c.wants[j], now))
+				wait = max(wait, c.slots[c.slotOf[j]].retry(&c.wants[j], now), c.blockLeft(j, now))
 			}
 		}
 		if soonest < 0 || wait < shortest {
@@ -188,7 +188,9 @@ func (c *call) roomIn(a *weir.Act, i, end int) int64 {
 	room := int64(math.MaxInt64)
 	for ; i < end; i++ {
 		if t, w := &c.slots[c.slotOf[i]], &c.wants[i]; !w.forced && !a.Charges[i].Waived {
-			room = min(room, t.rule.Burst-t.state.Used-w.asked-w.keep)
+			if room = min(room, t.rule.Burst-t.state.Used-w.asked-w.keep); c.blocked(i) {
+				room = min(room, 0)
+			}
 		}
 	}
 	return room
@@ -267,10 +269,13 @@ func (c *call) report(a *weir.Act, now int64) {
 		if a.Charges[i].Guaranteed && i > 0 {
 			d.Remaining = max(d.Remaining, a.Decisions[i-1].Remaining)
 		}
+		if c.blocked(i) {
+			c.reportBlock(d, i)
+		}
 		if c.answered != nil {
 			told := &c.answered[i]
 			told.Remaining, told.ResetAfter = d.Remaining, d.ResetAfter
-			d.RetryAfter = told.RetryAfter
+			d.RetryAfter, d.Blocked = told.RetryAfter, told.Blocked
 		}
 	}
 }

@@ -133,7 +133,11 @@ func (s *Store) decide(c *call, a *weir.Act, now int64) {
 	for i := range c.slots {
 		t := &c.slots[i]
 		full := s.load(t, now)
-		if !t.known && (full || s.overflow.active.Load()) {
+		switch {
+		case t.known:
+		case t.blocks:
+			t.homeless = full
+		case full || s.overflow.active.Load():
 			s.overflow.load(c, t, full, now)
 		}
 	}

@@ -45,6 +45,7 @@ func (c *call) move(a *weir.Act, now int64) error {
 			default:
 				c.wants[i] = want{keep: a.Charges[i].Keep, immediate: a.Immediate}
 				room := c.moveOne(a, i, &m, now)
+				c.moveBlock(a, i, now)
 				c.answer(a, i, &m, room, now)
 			}
 		}
@@ -195,7 +196,7 @@ func repeated(d *weir.Decision, at int64) weir.Decision {
 	case weir.Granted:
 		t.Granted, t.Delay = d.Granted, d.Delay.Truncate(time.Microsecond)
 	case weir.Refused:
-		t.RetryAfter = d.RetryAfter
+		t.RetryAfter, t.Blocked = d.RetryAfter, d.Blocked
 		if t.RetryAfter != weir.Never {
 			t.RetryAfter = t.RetryAfter.Truncate(time.Microsecond)
 		}

@@ -46,7 +46,7 @@ func (s *Store) decideOf(a *weir.Act, names []name, begin func(c *call)) *call {
 	c.gather(s, a)
 	c.slots, c.shards = nil, nil
 	for i := range names {
-		c.charge(i, names[i], a.Charges[i].Limit)
+		c.slotOf[i], c.blockOf[i] = c.slot(names[i], a.Charges[i].Limit, a.Charges[i].Limit.Rule()), -1
 	}
 	if a.ID != "" {
 		c.shards = append(c.shards, c.recordAt)

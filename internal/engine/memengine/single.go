@@ -25,8 +25,12 @@ func (s *Store) takeOne(a *weir.Act) bool {
 }
 
 // TakeOne decides a valid take of one charge without an act, see [weir.Taker]. It decides
-// nothing if the key may have to share the overflow's budget. It does not allocate.
+// nothing if the key may be blocked, or may have to share the overflow's budget. It does not
+// allocate.
 func (s *Store) TakeOne(prefix, key string, limit *weir.Limit, cost int64) (d weir.Decision, decided bool) {
+	if limit.Block > 0 {
+		return d, false
+	}
 	var t slot
 	t.limit, t.rule = limit, limit.Rule()
 	t.name = s.nameOf(t.rule.ID, prefix, key)

@@ -59,8 +59,8 @@ type item struct {
 // A rule is a limit in force during the call.
 type rule struct {
 	*algo.Rule
-	limit *weir.Limit
-	ttl   int64 // of a key without debt, ms
+	limit *weir.Limit // nil: of blocks
+	ttl   int64       // of a key without debt, ms
 	keys  int32
 }
 
@@ -116,6 +116,11 @@ func (b *batch) fits(a *weir.Act) bool {
 	}
 	for i := range a.Charges {
 		k := b.keys.find(&a.Charges[i])
+		if more, fits := b.fitsBlock(&a.Charges[i]); !fits {
+			return false
+		} else if more {
+			added++
+		}
 		if k < 0 {
 			added++
 		} else if a.Kind != acts.KindTake || b.keys.all[k].sealed || !b.under(&b.rules[b.keys.all[k].rule-1], a.Charges[i].Limit) {
@@ -123,6 +128,16 @@ func (b *batch) fits(a *weir.Act) bool {
 		}
 	}
 	return len(b.keys.all)+added <= maxKeys
+}
+
+// fitsBlock reports whether the blocks of a charge's key are new to the batch, and whether they
+// have no other rule there.
+func (b *batch) fitsBlock(c *weir.Charge) (added, fits bool) {
+	if c.Limit.Block == 0 {
+		return false, true
+	}
+	k := b.keys.findKey(tagSource(c), blockKey(c))
+	return k < 0, k < 0 || *b.rules[b.keys.all[k].rule-1].Rule == *c.Limit.Blocks()
 }
 
 // reads returns how many more buckets are read for the act: none if it joins a run.
@@ -185,6 +200,7 @@ func (b *batch) addRun(a *weir.Act) int32 {
 
 func (b *batch) addAct(a *weir.Act, p *part) {
 	for i := range a.Charges {
+		b.blockKey(&a.Charges[i])
 		own := &b.keys.all[b.key(&a.Charges[i])]
 		// A later take of the key begins a new run.
 		own.last, own.sealed = -1, a.Kind != acts.KindTake
@@ -228,6 +244,25 @@ func (b *batch) key(c *weir.Charge) int {
 		b.keys.all[k].rule = b.rule(c.Limit)
 	}
 	return k
+}
+
+// blockKey numbers the key of the blocks of a charge's key, if its limit has any.
+func (b *batch) blockKey(c *weir.Charge) {
+	if c.Limit.Block == 0 {
+		return
+	}
+	k, isNew := b.keys.number(tagSource(c), blockKey(c))
+	if !isNew {
+		return
+	}
+	own := c.Limit.Blocks()
+	n := slices.IndexFunc(b.rules, func(r rule) bool { return r.limit == nil && *r.Rule == *own }) + 1
+	if n == 0 {
+		b.rules = append(b.rules, rule{Rule: own, ttl: own.Drain/1000 + 1 + slack})
+		n = len(b.rules)
+	}
+	b.rules[n-1].keys++
+	b.keys.all[k].rule, b.keys.all[k].sealed = int32(n), true
 }
 
 // rule numbers a limit, from 1.

@@ -35,7 +35,12 @@ type key struct {
 
 // find returns the number of a charge's key, or -1.
 func (r *keyring) find(c *weir.Charge) int {
-	at, found := r.index(tagSource(c), stateKey(c))
+	return r.findKey(tagSource(c), stateKey(c))
+}
+
+// findKey returns the number of a key, or -1.
+func (r *keyring) findKey(source string, k key) int {
+	at, found := r.index(source, k)
 	if !found {
 		return -1
 	}
@@ -88,3 +93,13 @@ func stateKey(c *weir.Charge) key {
 	step := &algo.Steps[c.Limit.Algorithm]
 	return key{text: c.Key, letter: step.Letter, format: step.Format}
 }
+
+// blockKey returns the key of the blocks of a charge's key.
+func blockKey(c *weir.Charge) key {
+	letter := algo.Steps[c.Limit.Algorithm].Letter
+	return key{text: c.Key, letter: letter - 'a' + 'A', format: blockFormat}
+}
+
+// blockFormat is in the names of blocks, as the format of a step is in those of states. Their
+// letters are those of the steps, in upper case.
+const blockFormat = '1'

@@ -19,9 +19,17 @@ type mutation struct {
 }
 
 var mutants = []mutation{
+	{"a blocked key is granted", "or blocked(i)), 0", "), 0", weir.SlidingLog},
+	{"a block is not told", "outcome, wait = 6, max(wait, blocked_for(i))", "outcome = 6", weir.FixedWindow},
+	{"a refusal extends a block", "REFUSED[i] and USED[b] == 0 and", "REFUSED[i] and", weir.GCRA},
+	{"what is kept free blocks", "and not (KEEP and KEEP[i] > 0)", "", weir.GCRA},
+	{"a cost that never fits blocks", "if outcome == 2 then\n      USED[b]", "if outcome > 1 then\n      USED[b]", weir.TokenBucket},
+	{"a dry run blocks", "BLOCK and not fits and not dry and", "BLOCK and not fits and", weir.LeakyBucket},
+	{"a reset leaves the block", "AT[k], USED[k], REM[k], AGED[k], DIRTY[k] = now, 0, 0, 0, 'reset'\n    end", "AT[k] = AT[k]\n    end", weir.RollingWindow},
+	{"a recorded block adds", "max(USED[BLOCK[i]], min(blocked_units[i], RULE[BLOCK[i]][3]))", "min(USED[BLOCK[i]] + blocked_units[i], RULE[BLOCK[i]][3])", weir.SlidingCounter},
 	{"> for >=", "now >= at + q then", "now > at + q then", weir.FixedWindow},
-	{"a cost may exceed the room by one", "used + need > rule[3], 0", "used + need > rule[3] + 1, 0", weir.FixedWindow},
-	{"the last unit is refused", "used + need > rule[3], 0", "used + need >= rule[3], 0", weir.TokenBucket},
+	{"a cost may exceed the room by one", "used + need > rule[3] or", "used + need > rule[3] + 1 or", weir.FixedWindow},
+	{"the last unit is refused", "used + need > rule[3] or", "used + need >= rule[3] or", weir.TokenBucket},
 	{"waits round down", "wait = at - floor(-((used + cost - burst) * den - rem) / num) * tick - now", "wait = at + floor(((used + cost - burst) * den - rem) / num) * tick - now", weir.GCRA},
 	{"off by one refill", "min(floor((now - at) / period)", "min(floor((now - at) / period) + 1", weir.TokenBucket},
 	{"a refusal is charged", "elseif REFUSED[i] and RULE[k][2] % 2 == 1 then", "elseif REFUSED[i] then", weir.SlidingLog},
@@ -119,7 +127,7 @@ var mutants = []mutation{
 	{"a charge that was waived is settled", "(outcome == 0 or outcome == 5) and outcome", "outcome == 0 and outcome", weir.GCRA},
 	{"a charge that is waived is granted", "outcome, granted, wait, fresh, delay = 5, 0, 0, 0, 0", "outcome, granted, wait, delay = 1, 0, 0, 0", weir.TokenBucket},
 	{"a take that costs nothing is made in all alternatives", "if chosen and (holds or not peeks) then", "if chosen and not peeks then", weir.GCRA},
-	{"a take that costs nothing is made in the first alternative", "units = min(units, rule[3] - used - need)", "units = 0", weir.GCRA},
+	{"a take that costs nothing is made in the first alternative", "units = min(units, blocked(i) and 0 or rule[3] - used - need)", "units = 0", weir.GCRA},
 	{"a guarantee is refused by its budget", "keep >= 0 and used + need > rule[3]", "used + need > rule[3]", weir.GCRA},
 	{"a guarantee is charged beyond any debt", "cost = max(0, min(cost, RULE[k][5] - USED[k]))", "cost = cost", weir.GCRA},
 	{"a guaranteed charge seems to have more room", "KEEP and max(0, KEEP[i]) or 0\n  if fits", "KEEP and KEEP[i] or 0\n  if fits", weir.GCRA},
@@ -176,6 +184,7 @@ func TestTwinsFindMutants(t *testing.T) {
 			if !found {
 				t.Fatalf("the scripts have no %q", m.old)
 			}
+			w.Blocks = strings.Contains(m.name, "block")
 			w.Waives = strings.Contains(m.name, "waived") || strings.Contains(m.name, "costs nothing")
 			if seed, rare := early[m.name]; rare {
 				w.Seed = seed

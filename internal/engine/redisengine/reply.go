@@ -108,11 +108,13 @@ func (b *batch) decodeWhole(r *reader, got *answer) error {
 // errOutside marks an act whose calendar windows did not reach the store's time.
 var errOutside = fmt.Errorf("%w: the store's time lies outside the calendar windows sent", weir.ErrBackend)
 
-var outcomes = [...]weir.Outcome{1: weir.Granted, 2: weir.Refused, 3: weir.NotCharged, 4: weir.Refused, 5: weir.NotEvaluated}
+var outcomes = [...]weir.Outcome{1: weir.Granted, 2: weir.Refused, 3: weir.NotCharged, 4: weir.Refused, 5: weir.NotEvaluated, 6: weir.Refused, 7: weir.Granted}
 
 const (
 	refusedForEver = 4
 	waived         = 5
+	refusedByBlock = 6
+	grantedBlocked = 7
 )
 
 func (r *reader) decisions(a *weir.Act, at int64) error {
@@ -121,7 +123,7 @@ func (r *reader) decisions(a *weir.Act, at int64) error {
 		if code < 0 || code >= int64(len(outcomes)) {
 			return fmt.Errorf("%w: outcome %d", weir.ErrBackend, code)
 		}
-		d := weir.Decision{Outcome: outcomes[code], Source: acts.SourceStore, At: time.UnixMicro(at)}
+		d := weir.Decision{Outcome: outcomes[code], Blocked: code == refusedByBlock || code == grantedBlocked, Source: acts.SourceStore, At: time.UnixMicro(at)}
 		if code == 0 {
 			d = weir.Decision{}
 		} else if code == waived {

@@ -30,7 +30,7 @@ type run struct {
 
 // runs reports whether an act can be part of a run.
 func runs(a *weir.Act) bool {
-	return a.Kind == acts.KindTake && a.ID == "" && a.MaxWait == 0 && !a.Dry && len(a.Charges) == 1 && !algo.TraitsOf(a.Charges[0].Limit.Algorithm).HoldsSlots
+	return a.Kind == acts.KindTake && a.ID == "" && a.MaxWait == 0 && !a.Dry && len(a.Charges) == 1 && !algo.TraitsOf(a.Charges[0].Limit.Algorithm).HoldsSlots && a.Charges[0].Limit.Block == 0
 }
 
 func newRun(a *weir.Act, rule *algo.Rule) run {

@@ -56,6 +56,16 @@ func TestTwins(t *testing.T) {
 			}
 		}
 	})
+	t.Run("blocks", func(t *testing.T) {
+		t.Parallel()
+		for _, seed := range seeds {
+			blocks := twins(t, address, fmt.Sprintf("twins:blocks:%d:", seed), same)
+			blocks.Seed, blocks.Blocks = seed, true
+			if err := blocks.Compare(4 * share); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 	t.Run("waived", func(t *testing.T) {
 		t.Parallel()
 		for _, seed := range seeds {

@@ -2,6 +2,7 @@ package redisengine
 
 import (
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"github.com/dchest/siphash"
@@ -13,6 +14,9 @@ import (
 
 // chargeWaived marks the key of a charge that is waived.
 const chargeWaived = 1 << 15
+
+// kindBlocks is added to the kind of an act whose limits block keys.
+const kindBlocks = 1 << 7
 
 const (
 	flagChargeRefused = 1
@@ -134,14 +138,23 @@ func (b *batch) packAct(it *item) {
 			b.packet = append56(b.packet, keep)
 		}
 	}
-	if !a.Alternatives() {
+	if a.Alternatives() {
+		for i := range a.Charges {
+			b.packet = append(b.packet, a.Charges[i].Group)
+		}
+		for i := range a.Charges {
+			b.packet = append(b.packet, a.Charges[i].Alt)
+		}
+	}
+	if !blocks(a) {
 		return
 	}
 	for i := range a.Charges {
-		b.packet = append(b.packet, a.Charges[i].Group)
-	}
-	for i := range a.Charges {
-		b.packet = append(b.packet, a.Charges[i].Alt)
+		c, k := &a.Charges[i], 0
+		if c.Limit.Block > 0 {
+			k = b.keys.findKey(tagSource(c), blockKey(c)) + 1
+		}
+		b.packet = append56(append16(b.packet, k), int64((c.Block+time.Millisecond-1)/time.Millisecond))
 	}
 }
 
@@ -217,6 +230,11 @@ func keeps(a *weir.Act) bool {
 	return false
 }
 
+// blocks reports whether a limit of the act blocks keys.
+func blocks(a *weir.Act) bool {
+	return slices.ContainsFunc(a.Charges, func(c weir.Charge) bool { return c.Limit.Block > 0 })
+}
+
 // remembered reports whether the act's id has a record.
 func remembered(a *weir.Act) bool {
 	return a.ID != "" && a.Kind != acts.KindReset && a.Kind != acts.KindRecord
@@ -269,7 +287,11 @@ func (it *item) appendAct(p []byte) []byte {
 	if a.Dry {
 		flags |= flagDry
 	}
-	p = append(p, byte(a.Kind), byte(len(a.Charges)), flags)
+	kind := byte(a.Kind)
+	if blocks(a) {
+		kind += kindBlocks
+	}
+	p = append(p, kind, byte(len(a.Charges)), flags)
 	if flags&flagMore == 0 {
 		return p
 	}
@@ -312,6 +334,8 @@ func appendOutcome(p []byte, c *weir.Charge, d *weir.Decision, granted, optional
 		outcome, units, delay = byte(weir.Granted), d.Granted, d.Delay.Microseconds()
 	case d.Outcome == weir.Refused && d.RetryAfter == weir.Never:
 		outcome = refusedForEver
+	case d.Outcome == weir.Refused && d.Blocked:
+		outcome, wait = refusedByBlock, d.RetryAfter.Microseconds()
 	case d.Outcome == weir.Refused:
 		outcome, wait = byte(weir.Refused), d.RetryAfter.Microseconds()
 	}

@@ -226,7 +226,7 @@ func longest(a *weir.Act) bool {
 		ch, most := &a.Charges[i], weir.Never
 		if ch.Cost+ch.Keep <= ch.Limit.Capacity() {
 			// It may be in debt by one full drain.
-			most = algo.Duration(2 * ch.Limit.Rule().Drain)
+			most = max(algo.Duration(2*ch.Limit.Rule().Drain), ch.Limit.Block)
 		}
 		if a.Decisions[i].Outcome == weir.NotEvaluated && ch.Cost > 0 && !ch.Guaranteed && most > d.RetryAfter {
 			return false

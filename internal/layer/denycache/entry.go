@@ -41,6 +41,9 @@ func newEntry(ch *weir.Charge, d *weir.Decision, immediate bool) *entry {
 	e := &entry{key: strings.Clone(ch.Key), limit: ch.Limit, need: ch.Cost + ch.Keep, keep: ch.Keep, immediate: immediate, decision: *d}
 	traits := algo.TraitsOf(ch.Limit.Algorithm)
 	e.rising = (traits.Windows || traits.Drains) && d.RetryAfter != weir.Never
+	if d.Blocked {
+		e.rising = false // another need may have to wait for longer than the block
+	}
 	if traits.Windows && ch.Limit.ChargeRefused && e.rising {
 		// The counter exceeds the limit now: any cost is refused.
 		e.need = 1
@@ -80,7 +83,7 @@ func (e *entry) answer(ch *weir.Charge, now int64, d *weir.Decision) {
 // nil if the store would no longer refuse the entry's cost, because more than that was
 // granted.
 func (e *entry) after(ch *weir.Charge, d *weir.Decision, now int64) *entry {
-	if !e.limit.Alike(ch.Limit) || e.need <= d.Granted+ch.Keep {
+	if !e.limit.Alike(ch.Limit) || e.need <= d.Granted+ch.Keep || e.decision.Blocked {
 		return nil
 	}
 	later := &entry{

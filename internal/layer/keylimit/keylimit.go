@@ -34,8 +34,8 @@ type Options struct {
 //
 // A key is tracked once it was charged, and until it was not charged for one to two times
 // as long as its limit takes to drain: as long as it may have a state in the store. So
-// one process never leaves more states of a limit in the store than its MaxKeys and one,
-// except states charged beyond the limit or booked ahead, which outlive that time. A peek
+// one process never leaves more states of a limit in the store than its MaxKeys and one, and as
+// many blocks if the limit has a Block, except states charged beyond the limit or booked ahead, which outlive that time. A peek
 // tracks no key. A reset acts on the key itself, and so does a refund without an ID: it may be
 // made by another instance than the charge, which tracks other keys, and must not return what
 // others have charged to the Overflow. So units charged there without an ID stay charged.

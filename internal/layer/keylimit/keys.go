@@ -104,7 +104,7 @@ func (k *keys) bound(most int) {
 
 // lasts notes how long a state under the limit lasts.
 func (k *keys) lasts(limit *weir.Limit) {
-	span := limit.Rule().Drain + slack.Microseconds()
+	span := max(limit.Rule().Drain, limit.Block.Microseconds()) + slack.Microseconds()
 	for before := k.span.Load(); before < span && !k.span.CompareAndSwap(before, span); before = k.span.Load() {
 	}
 }

@@ -16,7 +16,8 @@ type move struct {
 	moved []bool // the charges that were moved; nil: none
 }
 
-// charge puts a charge under the overflow key, which has a hash slot of its own.
+// charge puts a charge under the overflow key, which has a hash slot of its own, and is never
+// blocked: it is many callers'.
 func (m *move) charge(i int, overflow string) {
 	if m.moved == nil {
 		moved := *m.act
@@ -25,7 +26,7 @@ func (m *move) charge(i int, overflow string) {
 	}
 	c := &m.act.Charges[i]
 	m.moved[i] = true
-	c.Key, c.HashTag = overflow, ""
+	c.Key, c.HashTag, c.Limit = overflow, "", c.Limit.WithoutBlock()
 }
 
 // end completes the act once its charges were moved.
@@ -89,7 +90,7 @@ func (l *Layer) spread(a *weir.Act) *spread {
 			b := l.budgetOf(&c)
 			for _, tag := range tags {
 				if b.MaxKeys > 0 && room > 0 {
-					c.Key, c.HashTag = b.Overflow, tag
+					c.Key, c.HashTag, c.Limit = b.Overflow, tag, c.Limit.WithoutBlock()
 					s.add(c, i)
 					room--
 				}

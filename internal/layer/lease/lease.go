@@ -120,12 +120,15 @@ func Wrap(next weir.Taker, o Options) *Layer {
 
 // Check returns an error if units of a limit cannot be leased. It is a
 // [*weir.InvalidError]: slots of concurrency limits have holders, a leaky_bucket spaces
-// its units out, and a limit that charges refused requests needs a call for each. A count
+// its units out, a limit that charges refused requests needs a call for each, and a block has to
+// be seen by all instances at once. A count
 // of 1 is no error, but there is nothing to lease.
 func Check(l *weir.Limit) error {
 	switch {
 	case algo.TraitsOf(l.Algorithm).HoldsSlots, algo.TraitsOf(l.Algorithm).Delays:
 		return &weir.InvalidError{Field: "lease", Value: l.Algorithm.String(), Want: "an algorithm whose units can be spent later than they are charged"}
+	case l.Block > 0:
+		return &weir.InvalidError{Field: "lease", Value: "block", Want: "a limit without a block, which all instances have to see at once"}
 	case l.ChargeRefused:
 		return &weir.InvalidError{Field: "lease", Value: "charge_refused", Want: "a limit that charges only what it grants"}
 	}

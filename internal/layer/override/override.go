@@ -570,6 +570,7 @@ func Fit(limit, own *weir.Limit) (*weir.Limit, error) {
 		return nil, err
 	}
 	compiled.Rule().Admit(own.Rule())
+	compiled.WithoutBlock().Rule().Admit(own.Rule())
 	if Guaranteed(own) && exceeds(compiled, own) {
 		err = &weir.InvalidError{Field: "guarantee", Value: compiled.String(), Want: "at most " + own.String() + ", which is what the shares have room for"}
 	}
@@ -617,7 +618,7 @@ func faster(n int64, period time.Duration, m int64, other time.Duration) bool {
 // own itself, so that a decision shows that an override made it.
 func unlimited(own *weir.Limit) *weir.Limit {
 	most := *own
-	most.Burst, most.Count = 0, weir.MaxCost
+	most.Burst, most.Count, most.Block = 0, weir.MaxCost, 0
 	if own.Count >= most.Count {
 		most.Count = algo.MaxWindow
 	}

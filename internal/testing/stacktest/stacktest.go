@@ -82,6 +82,7 @@ type history struct {
 	joint            [2]*limiter // those whose keys are charged together
 	used             map[string]int64
 	refused          map[string]int64       // anonymous takes of slots
+	blocked          map[string]bool        // keys that a refusal has blocked
 	limits           map[string]*weir.Limit // of each key in the store
 	tags             map[string]string      // their hash tags; the Overflow has none
 	grants           []grant
@@ -125,7 +126,7 @@ const month = 30 * 24 * time.Hour
 func newHistory(o Options, n int) *history {
 	h := &history{
 		o: o, rng: rand.New(rand.NewPCG(o.Seed, uint64(n))), clock: storetest.NewClock(),
-		used: map[string]int64{}, refused: map[string]int64{}, limits: map[string]*weir.Limit{}, tags: map[string]string{},
+		used: map[string]int64{}, refused: map[string]int64{}, blocked: map[string]bool{}, limits: map[string]*weir.Limit{}, tags: map[string]string{},
 	}
 	h.bounded, h.leasing = h.rng.IntN(2) == 0, h.rng.IntN(2) == 0
 	for i := range h.instances {
@@ -145,7 +146,11 @@ func newHistory(o Options, n int) *history {
 	name := func(i int) string { return fmt.Sprintf("%d %d %d", o.Seed, n, i) }
 	units := []weir.Algorithm{weir.GCRA, weir.GCRA, weir.TokenBucket, weir.FixedWindow, weir.SlidingLog, weir.RollingWindow, weir.TokenBucket, weir.SlidingCounter}
 	of := func(name string) weir.Limit {
-		return weir.Limit{Name: name, Algorithm: units[h.rng.IntN(len(units))], Count: 20 + h.rng.Int64N(30), Period: month}
+		l := weir.Limit{Name: name, Algorithm: units[h.rng.IntN(len(units))], Count: 20 + h.rng.Int64N(30), Period: month}
+		if !h.leasing && h.rng.IntN(2) == 0 {
+			l.Block = time.Hour
+		}
+		return l
 	}
 	h.add(name(0), of(name(0)))
 	h.add(name(1), of(name(1)), of(name(1)+"b"))
@@ -160,7 +165,7 @@ func newHistory(o Options, n int) *history {
 	slots.Name = name(5)
 	h.add(name(5), slots).conns = true
 	leaky := of(name(6))
-	leaky.Algorithm = weir.LeakyBucket
+	leaky.Algorithm, leaky.Block = weir.LeakyBucket, 0
 	h.add(name(6), leaky).waits = true
 	// The fewer, the more happens to each.
 	first, second = h.limiters[h.rng.IntN(len(h.limiters))], h.limiters[h.rng.IntN(len(h.limiters))]
@@ -246,6 +251,7 @@ const most = 10_000
 // wide is the limit, but with room for most.
 func wide(l *weir.Limit) *weir.Limit {
 	w := *l
+	w.Block = 0 // a blocked key holds what it held
 	if algo.TraitsOf(l.Algorithm).Bursts {
 		w.Burst = most
 	} else {

@@ -89,7 +89,27 @@ func (h *history) admit(overflow, own string, charged bool) bool {
 // fits reports whether a part has room, as far as its callers know.
 func (h *history) fits(p *part) bool {
 	l := h.limitOf(p)
-	return p.free || p.units == 0 || h.used[p.budget]+p.units <= l.Capacity()
+	return p.free || p.units == 0 || !h.blocked[p.budget] && h.used[p.budget]+p.units <= l.Capacity()
+}
+
+// block notes the keys that a refused take has blocked: those whose limits have refused it, unless
+// an override has before anything was evaluated. The key that further keys share is not blocked.
+func (h *history) block(parts []part) {
+	denied := true
+	for from := 0; from < len(parts); {
+		any, alt := false, parts[from].alt
+		for ; from < len(parts) && parts[from].alt == alt; from++ {
+			l := h.limitOf(&parts[from])
+			any = any || l != nil && l.Count == 0 && parts[from].units > 0
+		}
+		denied = denied && any
+	}
+	for i := range parts {
+		p := &parts[i]
+		if !denied && p.limit.Block > 0 && p.budget == p.own && !h.fits(p) && p.units <= h.limitOf(p).Capacity() {
+			h.blocked[p.own] = true
+		}
+	}
 }
 
 // granted charges what was granted: the parts of one alternative. Of a refused take, it demands
@@ -108,6 +128,7 @@ func (h *history) granted(parts []part, d weir.Decision) ([]part, error) {
 				return nil, fmt.Errorf("refused although there is room: %v", d)
 			}
 		}
+		h.block(parts)
 		return nil, nil
 	}
 	if d.Alternative > 0 {
@@ -490,7 +511,7 @@ func (h *history) reset(ctx context.Context, l *limiter, key string) error {
 	}
 	h.did("reset %s %s", l.name, key)
 	for _, p := range h.parts(l, key, 1) {
-		h.used[p.own], h.refused[p.own] = 0, 0
+		h.used[p.own], h.refused[p.own], h.blocked[p.own] = 0, 0, false
 		h.grants = slices.DeleteFunc(h.grants, func(g grant) bool {
 			return slices.ContainsFunc(g.parts, func(q part) bool { return q.own == p.own })
 		})

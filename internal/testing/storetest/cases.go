@@ -29,6 +29,10 @@ var cases = append(textCases(), []testCase{
 	{"alternatives that cannot be decided are an error", badAlternatives},
 	{"many attempts are all withdrawn, in any order", manyAttempts},
 	{"a take has so many attempts and no more", busy},
+	{"a block lasts as long as the refusal said", blockLasts},
+	{"only a refusal by its own limit blocks a key", blockBegins},
+	{"a reset ends a block, and a record begins one", blockEnds},
+	{"a block is begun once for an id", blockedOnce},
 }...)
 
 // limits is one limit of 10 per 10 s for each algorithm.

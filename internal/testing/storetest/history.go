@@ -57,7 +57,24 @@ func (h *history) change() {
 	}
 	for i, algorithm := range h.Algorithms {
 		h.limits[i] = RandomLimit(h.rng, algorithm)
+		if h.Blocks {
+			h.limits[i] = h.blocking(h.limits[i])
+		}
 	}
+}
+
+// blocking returns a limit that blocks keys, often one that blocked them before, with another
+// duration; it is the limit itself if it cannot.
+func (h *history) blocking(l *weir.Limit) *weir.Limit {
+	own := *l
+	own.Block = time.Duration(1+h.rng.Int64N(3*int64(min(own.Period, time.Hour)/time.Millisecond))) * time.Millisecond
+	if h.rng.IntN(5) == 0 {
+		own.Block = 0
+	}
+	if compiled, err := own.Compile(); err == nil {
+		return compiled
+	}
+	return l
 }
 
 // changeHuge gives the history limits with the windows of one length. Those that charge refused
@@ -78,7 +95,7 @@ func (h *history) changeHuge() {
 
 // first is one grant for each key, so that both know all keys from then on.
 func (h *history) first() []*weir.Act {
-	var acts []*weir.Act
+	var all []*weir.Act
 	for _, limit := range h.limits {
 		for k := range 2 * twinKeys {
 			c := weir.Charge{Key: fmt.Sprint("key ", k), Limit: limit, Cost: 1}
@@ -89,10 +106,17 @@ func (h *history) first() []*weir.Act {
 			if algo.TraitsOf(limit.Algorithm).HoldsSlots {
 				a.ID, a.Scope.Owner = h.newID(), "owner"
 			}
-			acts = append(acts, a)
+			all = append(all, a)
+			if known := *limit; h.Blocks && !algo.TraitsOf(limit.Algorithm).HoldsSlots {
+				known.ChargeRefused, known.Block = false, time.Millisecond
+				c.Limit, c.Cost, c.Block = known.MustCompile(), 0, known.Block
+				a = NewAct(c)
+				a.Kind = acts.KindRecord
+				all = append(all, a)
+			}
 		}
 	}
-	return acts
+	return all
 }
 
 func (h *history) newID() string {
@@ -364,7 +388,7 @@ func (h *history) take() *weir.Act {
 	}
 	bursts, holds := true, false
 	for _, c := range a.Charges {
-		bursts = bursts && algo.TraitsOf(c.Limit.Algorithm).Books
+		bursts = bursts && algo.TraitsOf(c.Limit.Algorithm).Books && c.Limit.Block == 0
 		holds = holds || algo.TraitsOf(c.Limit.Algorithm).HoldsSlots
 	}
 	if holds || h.rng.IntN(4) == 0 {
@@ -421,7 +445,10 @@ func (h *history) other(kind weir.Kind) *weir.Act {
 	a := NewAct(h.charges()...)
 	a.Kind = kind
 	for i := range a.Charges {
-		a.Charges[i].UpTo = 0
+		c := &a.Charges[i]
+		if c.UpTo = 0; h.Blocks && kind == acts.KindRecord && c.Limit.Block > 0 {
+			c.Block = time.Duration(h.rng.Int64N(int64(c.Limit.Block) + 1))
+		}
 	}
 	return a
 }

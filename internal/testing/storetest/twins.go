@@ -34,6 +34,8 @@ type Twins struct {
 	// Huge: the limits are fixed_windows of up to 10¹⁵−1 units and of few units, whose windows
 	// are the same, so that large counts are charged, exceeded, settled and refunded.
 	Huge bool
+	// Blocks: most limits block the keys that they refuse.
+	Blocks bool
 }
 
 const (
@@ -90,8 +92,8 @@ func foretold(dry, take *weir.Act) error {
 	if !dry.Dry || dry.Err != nil || take.Err != nil || take.ID != "" {
 		return nil
 	}
-	// A refusal that is charged makes the next wait longer.
-	grows := slices.ContainsFunc(take.Charges, func(c weir.Charge) bool { return c.Limit.ChargeRefused })
+	// A refusal that is charged, or begins a block, makes the next wait longer.
+	grows := slices.ContainsFunc(take.Charges, func(c weir.Charge) bool { return c.Limit.ChargeRefused || c.Limit.Block > 0 })
 	for i := range dry.Decisions {
 		d, t := dry.Decisions[i], take.Decisions[i]
 		if d.Granted != 0 || d.Outcome != t.Outcome || d.RetryAfter != t.RetryAfter && !grows || d.Delay != t.Delay {

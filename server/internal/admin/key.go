@@ -187,18 +187,20 @@ func addProbe(state *stateAnswer, probe *weir.Act, cost, keep int64) {
 		return
 	}
 	d := probe.Decisions[0]
-	state.Passes = d.Outcome != weir.Refused
+	if state.Passes, state.blocked = d.Outcome != weir.Refused, d.Blocked; d.Blocked {
+		state.Remaining, state.ResetAfterMS = 0, max(state.ResetAfterMS, jsonbody.Millis(d.ResetAfter))
+	}
 	retry := jsonbody.Millis(d.RetryAfter)
 	state.RetryAfterMS = &retry
 }
 
 // wide returns the limit that reveals everything that was counted: rules without an
-// algorithm count beyond their limit.
+// algorithm count beyond their limit, and a blocked key has no room.
 func wide(t *target) *weir.Limit {
 	if counter := t.rule.Counter(); counter != nil {
 		return counter
 	}
-	return t.limit
+	return t.limit.WithoutBlock()
 }
 
 // never refuses two charges at once, and with them the whole act: the other charges are
@@ -226,7 +228,7 @@ func (a *api) probe(t *target, cost int64) *weir.Act {
 	// evaluating the others.
 	twice := weir.Charge{Key: t.key + ";probe", HashTag: slot, Limit: never, Cost: 1}
 	act := newAct(acts.KindTake, weir.Charge{Key: t.key, HashTag: slot, Owner: t.owner, Limit: quiet, Cost: cost, Keep: t.keep}, twice, twice)
-	act.Immediate = true
+	act.Immediate, act.Dry = true, true // a refusal must not block the key
 	return act
 }
 
@@ -281,6 +283,7 @@ type stateAnswer struct {
 	RetryAfterMS *int64 `json:"retry_after_ms"`
 	ResetAfterMS int64  `json:"reset_after_ms"`
 	AtUS         int64  `json:"at_us"`
+	blocked      bool   // by the limit's block
 }
 
 // overrideAnswer is one override.
@@ -409,6 +412,9 @@ func passing(s *stateAnswer, cost string) string {
 		return "the next one fits when a holder leaves or its lease ends"
 	case *s.RetryAfterMS < 0:
 		return fmt.Sprintf("a cost of %s never fits", cost)
+	}
+	if s.blocked {
+		return fmt.Sprintf("the limit has blocked the key, and a cost of %s fits in %s", cost, readable(*s.RetryAfterMS))
 	}
 	return fmt.Sprintf("a cost of %s fits in %s", cost, readable(*s.RetryAfterMS))
 }

@@ -29,6 +29,9 @@ func limitText(l *weir.Limit) string {
 	if l.ChargeRefused {
 		parts = append(parts, "charges refused requests")
 	}
+	if l.Block > 0 {
+		parts = append(parts, fmt.Sprintf("blocks a key that it refuses for %s", l.Block))
+	}
 	return strings.Join(parts, ", ")
 }
 

@@ -157,9 +157,10 @@ var inLimit = newScope("in rate_limit", "rate_limit",
 	property{name: "time_zone", ours: true, algorithms: dated, doc: "An IANA time zone such as Europe/Paris. Windows become those of its calendar: day, week from Monday, month, year."},
 	property{name: "anchor_day", form: asNumber, least: 1, most: 31, ours: true, algorithms: dated, absent: "1", doc: "The day on which calendar months begin, or the last day of a shorter month. Needs time_zone and a unit of month."},
 	property{name: "charge_refused", form: asTruth, ours: true, algorithms: counting, doc: "Count refused requests, too, for costs that are known only afterwards."},
+	property{name: "block", form: asPeriod, ours: true, algorithms: counting, absent: "no block", doc: "Refuse a key for that long after the limit has refused a request of it: 1ms to 240h, in whole milliseconds. Requests that are refused meanwhile do not extend it. Not with charge_refused, lease or quota, and not for a request with max_wait. docs/algorithms.md explains it."},
 	property{name: "keep", form: asNumber, least: 1, most: mostUnits - 1, ours: true, absent: "0", doc: "The number of units that a request must leave free: it is granted only if that many remain after it. Classes of different priority can thus share a budget. Less than the burst; needs an algorithm or a budget. Not with lease or charge_refused."},
-	property{name: "lease", form: asTruth, ours: true, algorithms: leasable, doc: "Let each instance charge units ahead and spend them without a call to the store. Not with charge_refused, keep or otherwise. docs/library.md says by how much that may exceed the limit or refuse too early."},
-	property{name: "quota", form: asTruth, ours: true, algorithms: leasable, doc: "Let Envoys lease units by their rate limit quota service, with --rlqs on. A lease has the units of a second, so the burst must have as many, and at least 2. All limits of the descriptor need it. Not with lease, keep, charge_refused, a count other than requests, otherwise, trial, shadow_mode or enforce, and not below a key with a *. docs/rlqs.md explains it."},
+	property{name: "lease", form: asTruth, ours: true, algorithms: leasable, doc: "Let each instance charge units ahead and spend them without a call to the store. Not with charge_refused, keep, block or otherwise. docs/library.md says by how much that may exceed the limit or refuse too early."},
+	property{name: "quota", form: asTruth, ours: true, algorithms: leasable, doc: "Let Envoys lease units by their rate limit quota service, with --rlqs on. A lease has the units of a second, so the burst must have as many, and at least 2. All limits of the descriptor need it. Not with lease, keep, block, charge_refused, a count other than requests, otherwise, trial, shadow_mode or enforce, and not below a key with a *. docs/rlqs.md explains it."},
 	property{name: "max_keys", form: asNumber, least: 1, most: keylimit.MaxKeys, ours: true, absent: "any number, unless --max-keys says otherwise", doc: "The number of recently used keys that each instance tracks. Further keys share the budget of a single key, so clients that invent keys cannot fill the store. docs/operations.md says how long a key counts."},
 	property{name: "on_store_failure", form: asWord, words: storeFailures, ours: true, absent: "local", doc: "The answer while the store reaches no decision: local grants this instance's local share, allow grants, deny refuses, and error returns the error. The default for limits without an algorithm is error, unless --on-store-failure changes it."},
 	property{name: "was", ours: true, doc: "An earlier name of the limit. The limit keeps the keys of that name, so that nothing is forgotten that was used under it. Needs a name."},
@@ -213,9 +214,9 @@ var inReplaces = newScope("in replaces", "replaces", "Names another descriptor's
 
 // inBudget has the keys of a limit that say how it counts.
 var inBudget = newScope("in a budget", "budget",
-	"A budget is a limit that several rules charge, each with its own keep. It has the keys of a rate_limit except unlimited, name, was, show, replaces, budget, keep and quota, and needs an algorithm.",
+	"A budget is a limit that several rules charge, each with its own keep. It has the keys of a rate_limit except unlimited, name, was, show, replaces, budget, block, keep and quota, and needs an algorithm.",
 	slices.DeleteFunc(slices.Clone(inLimit.keys), func(k property) bool {
-		return slices.Contains([]string{"unlimited", "name", "was", "show", "replaces", "budget", "keep", "quota"}, k.name)
+		return slices.Contains([]string{"unlimited", "name", "was", "show", "replaces", "budget", "block", "keep", "quota"}, k.name)
 	})...,
 )
 

@@ -117,6 +117,9 @@ func (p *parser) ours(o object, l *RateLimit) bool {
 		Buckets:       int(min(p.positive(o, "buckets"), math.MaxInt32)),
 		ChargeRefused: p.truth(o, "charge_refused"),
 	}
+	if p.get(o, "block") != nil {
+		l.Limit.Block = p.duration(o, "block", 0)
+	}
 	l.MaxKeys, l.Was, l.Show = p.maxKeys(o), p.printable(o, "was"), p.truth(o, "show")
 	p.lease(o, l)
 	if i, ok := p.word(o, "anchor", anchors); ok {
@@ -157,6 +160,8 @@ func (p *parser) lease(o object, l *RateLimit) {
 			"an algorithm whose units can be spent later than they are charged: "+oneOf(leasable)+"; "+p.line(o, "algorithm")+" has algorithm")
 	case l.Limit.ChargeRefused:
 		p.clash(o, "lease", o, "charge_refused", "charge_refused: true")
+	case l.Limit.Block != 0:
+		p.clash(o, "lease", o, "block", "block")
 	}
 }
 
@@ -213,17 +218,20 @@ var shortUnits = map[string]string{
 	"h": "hour", "hr": "hour", "hrs": "hour", "d": "day", "mo": "month", "mon": "month", "y": "year", "yr": "year",
 }
 
-func (p *parser) period(o object) time.Duration {
-	n := p.get(o, "period")
+func (p *parser) period(o object) time.Duration { return p.duration(o, "period", fallback) }
+
+// duration reads a duration; otherwise stands for one that cannot be read.
+func (p *parser) duration(o object, key string, otherwise time.Duration) time.Duration {
+	n := p.get(o, key)
 	const want = "a duration such as 500ms, 30s, 10m or 24h"
 	if n == nil || n.Kind != yaml.ScalarNode {
-		p.report(o.position("period"), "period is "+kind(n), want)
-		return fallback
+		p.report(o.position(key), key+" is "+kind(n), want)
+		return otherwise
 	}
 	period, err := time.ParseDuration(n.Value)
 	if err != nil {
-		p.suggest(n, "period is "+kind(n), want, cmp.Or(hours(n.Value), seconds(n.Value)))
-		return fallback
+		p.suggest(n, key+" is "+kind(n), want, cmp.Or(hours(n.Value), seconds(n.Value)))
+		return otherwise
 	}
 	return period
 }
@@ -329,6 +337,8 @@ func makeValid(l *weir.Limit, field string) bool {
 		l.AnchorDay = 0
 	case "charge_refused":
 		l.ChargeRefused = false
+	case "block":
+		l.Block = 0
 	}
 	return *l != before
 }

@@ -21,6 +21,8 @@ func (p *parser) quota(o object, l *RateLimit) {
 	switch {
 	case l.Limit.ChargeRefused:
 		p.clash(o, "quota", o, "charge_refused", "charge_refused: true")
+	case l.Limit.Block != 0:
+		p.clash(o, "quota", o, "block", "block")
 	case l.Lease:
 		p.clash(o, "quota", o, "lease", "lease: true")
 	case l.Keep > 0:

@@ -243,7 +243,7 @@ func limitRules() []schema {
 		{"if": schema{"not": unlimited}, "then": schema{"if": has("budget", nil), "then": schema{"properties": charging}, "else": own}},
 		{"if": has("algorithm", schema{"const": weir.Concurrency.String()}), "then": schema{"properties": schema{"count": schema{"enum": []any{MeterRequests, nil}}}}},
 		{"if": has("quota", schema{"not": schema{"enum": unset()}}), "then": schema{"properties": schema{
-			"charge_refused": schema{"enum": unset()}, "lease": schema{"enum": unset()}, "keep": schema{"type": "null"},
+			"charge_refused": schema{"enum": unset()}, "lease": schema{"enum": unset()}, "keep": schema{"type": "null"}, "block": schema{"type": "null"},
 			"count": schema{"enum": []any{MeterRequests, nil}},
 		}}},
 		{"if": has("algorithm", schema{"enum": logging}), "then": atMost(mostLogged)},

@@ -175,6 +175,9 @@ func (r *ruling) explain() string {
 		b = append(strconv.AppendInt(append(b, " can never grant this cost and keep "...), keep, 10), " units free"...)
 	case r.decision.RetryAfter == weir.Never:
 		b = append(b, " can never grant this cost"...)
+	case r.decision.Blocked:
+		b = append(b, " has blocked the key, which it refused before"...)
+		b = append(strconv.AppendInt(append(b, "; retry in "...), max(1, ratelimitheader.Seconds(r.decision.RetryAfter)), 10), " s"...)
 	default:
 		b = append(b, " is used up"...)
 		if keep > 0 {

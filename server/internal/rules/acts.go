@@ -238,7 +238,7 @@ func (b *builder) act(m *matched, c *weir.Charge) *weir.Act {
 	case m.rule.Alternatives > 0:
 		m.own = act
 	}
-	if m.rule.Shadow && (c.Keep > 0 || m.rule.Alternatives > 0 || !algo.TraitsOf(c.Limit.Algorithm).Books) {
+	if m.rule.Shadow && (c.Keep > 0 || c.Limit.Block > 0 || m.rule.Alternatives > 0 || !algo.TraitsOf(c.Limit.Algorithm).Books) {
 		// A shadow rule must not make the request invalid.
 		act.MaxWait = 0
 	}

@@ -136,7 +136,7 @@ func (s *Set) fix(r *Rule, n *namedCalls, limit weir.Limit) error {
 	if r.Shadow {
 		f.watched = r
 	}
-	s.limits[l.Limit] = f
+	s.limits[l.Limit], s.limits[l.Limit.WithoutBlock()] = f, f
 	return nil
 }
 

@@ -176,7 +176,7 @@ func (s *Set) note(r *Rule, grouped bool) {
 			f.grouped, f.failure = true, l.OnStoreFailure
 			s.failures[limitName{s.domains[r.Domain].prefix, l.Name}] = f.failure
 		}
-		s.limits[l.Limit] = f
+		s.limits[l.Limit], s.limits[l.Limit.WithoutBlock()] = f, f
 	}
 }
 

@@ -293,7 +293,7 @@ func TestDemo(t *testing.T) {
 func TestLoad(t *testing.T) {
 	t.Parallel()
 	set, err := rules.Load("../config/testdata/good")
-	if err != nil || len(set.Domains()) != 11 {
+	if err != nil || len(set.Domains()) != 12 {
 		t.Fatalf("Load = %v, %v", set, err)
 	}
 	for _, r := range set.Rules() {

@@ -12,7 +12,7 @@ do -- names that extensions do not see
   local NONE, TOMBSTONE, DENIED, OPEN, CLOSED, MOST, EARLY, LATE, NOBODY = 0, 1, 2, 3, 4, 8 * 32, 10000, 60000, '\0\0\0\0\0\0\0\0'
   local DECISION = '>BI7I7I7I7I7'
   -- Set by the section functions.
-  local KEY, COST, SUM, REFUSED, DELAY, pending, waits, queued, holds, occupy, charges, find, parse, unparse, tombstone, pick, merge, leaves, note, left
+  local KEY, COST, BLOCK, SUM, REFUSED, DELAY, pending, waits, queued, blocked, blocked_for, holds, occupy, charges, find, parse, unparse, tombstone, pick, merge, leaves, note, left
 
   for _ = 1, acts do
     local kind, n, flags
@@ -42,6 +42,8 @@ do -- names that extensions do not see
       if flags % 2 == 1 then
         record, life, refused_life, longest, lease, content, holder, attempt, pos = unpack('>I2I7I7I7I7c8c16c8', request, pos)
       end
+      local blocks = kind >= 128
+      kind, BLOCK = kind % 128, nil
       local top, first, most, WAIVED = answers, pos, 0, nil
       for i = 1, n do
         KEY[i], COST[i], most, pos = unpack('>I2I7I7', request, pos)
@@ -66,6 +68,13 @@ do -- names that extensions do not see
       if flags % 128 >= 64 then
         GROUP, ALT, SKIP = {string.byte(request, pos, pos + n - 1)}, {string.byte(request, pos + n, pos + 2 * n - 1)}, {}
         pos = pos + 2 * n
+      end
+      local blocked_units
+      if blocks then
+        BLOCK, blocked_units = {}, {}
+        for i = 1, n do
+          BLOCK[i], blocked_units[i], pos = unpack('>I2I7', request, pos)
+        end
       end
 
       -- @section record

@@ -1,6 +1,6 @@
 -- Does an act that is no take: it changes what acts of earlier calls have charged. No other act
 -- of the call has its keys; one with the same ID may have its record.
--- Uses kind, n, KEY, COST, first (where the charges begin in the request), immediate,
+-- Uses kind, n, KEY, COST, BLOCK and blocked_units (nil: no limit has blocks), first (where the charges begin in the request), immediate,
 -- elsewhere, holder, lease and the act's record. Changes the keys' state, sets code where
 -- the act cannot be done, and appends the decisions to reply.
 
@@ -118,8 +118,15 @@ for i = code == 0 and n or 0, 1, -1 do
     EXT[k][holder], granted = now + (lease > 0 and lease or RULE[k][7]), 1
   elseif kind == RESET then
     AT[k], USED[k], REM[k], AGED[k], EXT[k], DIRTY[k] = now, 0, 0, 0, false, 'reset'
+    if BLOCK and BLOCK[i] > 0 then
+      k = BLOCK[i]
+      AT[k], USED[k], REM[k], AGED[k], DIRTY[k] = now, 0, 0, 0, 'reset'
+    end
   elseif kind == RECORD then
     granted = force(k, cost)
+    if BLOCK and BLOCK[i] > 0 then
+      USED[BLOCK[i]] = max(USED[BLOCK[i]], min(blocked_units[i], RULE[BLOCK[i]][3]))
+    end
   elseif kind == AMEND then
     -- due is what has to be charged after what the caller was told.
     local outcome, due, _, later = unpack('>BI7I7I7', request, first + 38 * i - 22)
@@ -171,6 +178,9 @@ for i = 1, code == 0 and n or 0 do
   end
   if KEEP and KEEP[i] < 0 then
     room = max(room, before)
+  end
+  if blocked(i) then
+    outcome, room, fresh = 7, 0, max(fresh, blocked_for(i))
   end
   if kind == AMEND then
     local units

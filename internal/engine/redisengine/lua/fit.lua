@@ -6,7 +6,7 @@ local cost = (pending[k] or 0) + COST[i]
 pending[k] = cost
 local keep = KEEP and KEEP[i] or 0
 local rule, used, need = RULE[k], USED[k], cost + keep
-local refused, delay = COST[i] > 0 and keep >= 0 and used + need > rule[3], 0
+local refused, delay = COST[i] > 0 and (keep >= 0 and used + need > rule[3] or blocked(i)), 0
 if rule[1] == LEAKY and not refused and COST[i] > 0 then
   delay = queued(k, cost - COST[i])
   refused = delay > 0 and (immediate or longest > 0 and delay > longest)

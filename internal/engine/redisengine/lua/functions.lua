@@ -18,6 +18,17 @@ function queued(k, units)
   return fresh
 end
 
+-- blocked reports whether the key of charge i is blocked, and blocked_for returns for how long.
+function blocked(i)
+  return BLOCK and BLOCK[i] > 0 and USED[BLOCK[i]] > 0
+end
+function blocked_for(i)
+  local k, fresh = BLOCK[i], 0
+  local at, used, rem, p, q, x = AT[k], USED[k], REM[k], RULE[k][6], RULE[k][7], RULE[k][8]
+  -- @include gcra fresh
+  return fresh
+end
+
 -- holds reports whether the holder has a slot of key k whose lease has not expired.
 function holds(k, holder)
   local till = EXT[k][holder]

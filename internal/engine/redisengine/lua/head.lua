@@ -14,7 +14,7 @@
 --                the algorithm's file)       B B I7 I7 I7 I7 I7 I7 I7
 --              a key: its rule, from 1; 0 for a record       I2
 --              an act: kind (0 take, 1 refund, 2 settle, 3 release, 4 renew,
---                5 reset, 6 record, 7 amend, 8 withdraw), charges, flags (1 more follows,
+--                5 reset, 6 record, 7 amend, 8 withdraw; 128 more: blocks follow), charges, flags (1 more follows,
 --                2 immediate, 4 a run and nothing else, 8 refused elsewhere,
 --                16 keeps follow, 32 anonymous, with 1, 64 alternatives follow, 128 a take
 --                that charges nothing, without 1)
@@ -35,6 +35,8 @@
 --                  is made even if it does not fit          i7 …
 --                with flag 64, after that: the group of each charge, and the
 --                  alternative of each                       B … B …
+--                with 128 in the kind, after that, of each charge: the key of the blocks of
+--                  its key, or 0, and the units of a block to record    I2 I7 …
 --                with flag 4, kind 0 and charges 1, instead: key, and a run:
 --                  flags (1 immediate, 2 up to follows, 8 keep follows), times,
 --                  cost, up to, keep                 I2, B I2 I7 (I7) (I7)
@@ -57,6 +59,9 @@
 -- oldest slots, less that count. Elsewhere an anonymous refund takes back the newest units.
 -- The at and delay of such a refund are ignored.
 --
+-- A key is blocked while units are used under the key of its blocks, whose rule is gcra with a
+-- unit for each millisecond. A take that the limit of the key refuses uses all of them.
+--
 -- A run is takes that charge the same to one key and nothing else, without an id or a
 -- longest wait, with no other act on that key between them. With up to, and under a
 -- sliding_log or rolling_window that charges refusals, a run is one take.
@@ -67,7 +72,8 @@
 --                calendar windows in the request, 8 decided as a caller amended it, 9 the
 --                lease to renew has ended), at               B I7
 --              if decided, a charge: outcome (0 not evaluated, 1 granted, 2 refused,
---                3 not charged, 4 refused for ever, 5 waived), granted, remaining, retry
+--                3 not charged, 4 refused for ever, 5 waived, 6 refused by a block, 7 granted although the
+--                key is blocked), granted, remaining, retry
 --                after, reset after, delay                   B I7 I7 I7 I7 I7
 --              if decided, a run: granted to all of it; at, used and rem of the
 --                key, brought to now, before it              I7 I7 I7 I7

@@ -1,6 +1,6 @@
 -- Decides a take: all of its charges are granted, or none is; with alternatives, one of each
 -- group.
--- Uses n, KEY, COST, KEEP (nil: nothing has to stay free; -1: the charge is made even if it
+-- Uses n, KEY, COST, BLOCK (nil: no limit has blocks), KEEP (nil: nothing has to stay free; -1: the charge is made even if it
 -- does not fit), GROUP, ALT and SKIP (nil: there are no alternatives) and most (the least that any charge may be granted in part; 0: all or
 -- nothing), WAIVED (nil: no charge is), immediate, longest, elsewhere, dry (nothing is charged), holder and the act's record. Changes USED, EXT
 -- and DIRTY, and appends the decisions to reply.
@@ -21,6 +21,20 @@ if fits and most > 0 then
     local k = KEY[i]
     local keep = KEEP and KEEP[i] or 0
     most = (SKIP and SKIP[i] or keep < 0) and most or min(most, floor((RULE[k][3] - USED[k] - keep) / (SUM[i] / COST[i])))
+  end
+end
+
+-- Begin the blocks of the keys whose limits have refused the take. A charge that keeps units
+-- free is no reason: others may still use them.
+for i = 1, BLOCK and not fits and not dry and n or 0 do
+  local k, b = KEY[i], BLOCK[i]
+  if b > 0 and REFUSED[i] and USED[b] == 0 and not (KEEP and KEEP[i] > 0) and not (SKIP and SKIP[i]) then
+    local rule, used, cost, keep, outcome, wait = RULE[k], USED[k], SUM[i], 0, 0, 0
+    local id, burst, p, q, x = rule[1], rule[3], rule[6], rule[7], rule[8]
+    -- @section retry
+    if outcome == 2 then
+      USED[b] = RULE[b][3]
+    end
   end
 end
 
@@ -64,7 +78,8 @@ for i = 1, n do
 end
 
 -- Answer, of a charge that is made even if it does not fit with no less room than the one
--- before: outcome 0 not evaluated, 1 granted, 2 refused, 3 not charged, 4 refused for ever.
+-- before: outcome 0 not evaluated, 1 granted, 2 refused, 3 not charged, 4 refused for ever, 6 refused by a block,
+-- 7 granted nothing of a blocked key.
 local before = 0
 for i = 1, n do
   local k, cost, outcome, granted, wait, fresh, delay = KEY[i], SUM[i], 3, 0, 0, 0, 0
@@ -72,7 +87,7 @@ for i = 1, n do
   local id, flags, burst, p, q, x, y = rule[1], rule[2], rule[3], rule[6], rule[7], rule[8], rule[9]
   local keep = KEEP and max(0, KEEP[i]) or 0
   if fits then
-    outcome, granted, delay = 1, dry and 0 or COST[i], DELAY[i]
+    outcome, granted, delay = blocked(i) and 7 or 1, dry and 0 or COST[i], DELAY[i]
   elseif REFUSED[i] then
     -- @section retry
   end
@@ -83,6 +98,9 @@ for i = 1, n do
   end
   if KEEP and KEEP[i] < 0 then
     room = max(room, before)
+  end
+  if blocked(i) then
+    room, fresh = 0, max(fresh, blocked_for(i))
   end
   before = room
   answers = answers + 1
