@@ -133,7 +133,7 @@ func TestExamplesNameTheSchema(t *testing.T) {
 // lost before it sees the file. Those of quota depend on other numbers, or on other maps.
 var beyond = []string{
 	"equal entries", "second document", "was itself", "was another's name", "replaces itself", "binary",
-	"quota of one", "quota with a small burst", "quota of short windows", "quota for some", "quota and otherwise", "quota and trial",
+	"quota of one", "quota with a small burst", "quota of short windows", "quota of short windows with a large count", "quota for some", "quota and otherwise", "quota and trial",
 	"quota in the shadow", "quota for a part", "quota of any key", "quota of a key twice", "quota in two orders",
 	"count with a point", "count with an exponent", // whole numbers, to JSON
 }
