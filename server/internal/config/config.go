@@ -175,6 +175,12 @@ type RateLimit struct {
 	Was string
 	// Show says that everybody whom the limit applies to may see what is used of it.
 	Show bool
+	// Instead is the model that takes the place of a dearer one when the limit refuses; empty:
+	// none. A pattern of the file has become the model of a row. At is where the file says so.
+	Instead   string
+	InsteadAt Position
+	// Part is how many units are left to requests without a cheaper model.
+	Part int64
 	// Replaces are the names of the limits that this one replaces.
 	Replaces []string
 	// Unlimited limits grant everything; their Limit means nothing.
@@ -250,6 +256,9 @@ func (f StoreFailure) String() string {
 func Parse(name string, text []byte) (*Domain, error) {
 	p := &parser{file: name}
 	domain, problems := p.parse(text)
+	if len(problems) == 0 {
+		problems = domain.settleInsteads()
+	}
 	if len(problems) > 0 {
 		return nil, problems
 	}

@@ -251,6 +251,16 @@ func Resources(list []Resource, merge bool, overlay *Overlay) ([]*Domain, error)
 		p := &parser{file: r.Name, pathOf: r.Path, most: math.MaxInt, overlay: overlay}
 		l.take(p.read(r.Root))
 	}
+	return l.finish()
+}
+
+// finish returns the domains, once all of each is known. The error is of type [Problems].
+func (l *loader) finish() ([]*Domain, error) {
+	if len(l.problems) == 0 {
+		for _, d := range l.loaded {
+			l.problems = append(l.problems, d.settleInsteads()...)
+		}
+	}
 	if len(l.problems) > 0 {
 		return nil, l.problems
 	}

@@ -57,6 +57,7 @@ func (p *parser) limit(o object, beside *yaml.Node) RateLimit {
 	}
 	p.compile(o, &l)
 	p.keep(o, o, &l)
+	p.instead(o, &l)
 	if l.Grouped {
 		p.quota(o, &l)
 	}

@@ -118,6 +118,19 @@ func (p *parser) dollars(o object, key string, most int64, beyond string, otherw
 	return amount
 }
 
+// PriceOf returns the first row of a price table for a model; nil if there is none.
+func PriceOf(table []Model, model string) *Model {
+	for i := range table {
+		if table[i].Name.Match(model) {
+			return &table[i]
+		}
+	}
+	return nil
+}
+
+// Dearer reports whether a model is dearer than another one in input and in output.
+func (m *Model) Dearer(other *Model) bool { return m.Input > other.Input && m.Output > other.Output }
+
 // models reads the price table.
 func (p *parser) models(o object) []Model {
 	var models []Model

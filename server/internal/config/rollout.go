@@ -2,10 +2,8 @@ package config
 
 import (
 	"fmt"
-	"math"
 	"regexp"
 	"strconv"
-	"strings"
 )
 
 // A Part is a part of a whole, in hundredths of a percent: 0 … [Whole].
@@ -65,13 +63,11 @@ func (p *parser) unenforced(o object, d *Descriptor) Part {
 	case d.Shadow:
 		p.clash(o, "enforce", o, "shadow_mode", "shadow_mode: true")
 	}
-	if !partForm.MatchString(n.Value) {
-		p.suggest(n, "enforce is "+kind(n), "0% … 100%, with at most two decimals", percent(n.Value))
+	part, ok := p.part(o, "enforce")
+	if !ok {
 		return 0
 	}
-	// A text that matches the pattern is a number.
-	number, _ := strconv.ParseFloat(strings.TrimSuffix(n.Value, "%"), 64)
-	return Whole - Part(math.Round(number*100))
+	return Whole - part
 }
 
 // percent is a number without its sign, as it was most likely meant.

@@ -100,10 +100,7 @@ func (r *Reading) Domains() ([]*Domain, error) {
 	for i, f := range r.found.files {
 		l.load(f.name, r.found.texts[i])
 	}
-	if len(l.problems) > 0 {
-		return nil, l.problems
-	}
-	return l.loaded, nil
+	return l.finish()
 }
 
 // Prices returns the paths of the price files that the rules files name.

@@ -47,6 +47,7 @@ func whole(t *testing.T) map[string]*dto.MetricFamily {
 	models.Settled("k", "m", "*", map[string]int64{"input": 1, "usd": 1})
 	models.Charged("output", "*", "output", 1)
 	models.UsageMissing("absent")
+	models.Replaced("user", "*", "cheap")
 	models.Underestimated("output", 1)
 	models.Unrecorded("output", 1)
 	f.Unmatched("d", rules.UnmatchedRule)

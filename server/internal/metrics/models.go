@@ -17,6 +17,7 @@ type Models struct {
 	first     prometheus.Histogram
 	streams   prometheus.Gauge
 	waiting   prometheus.Gauge
+	replaced  *prometheus.CounterVec
 }
 
 // Models returns the metrics of a proxy for language models, and exports them. Call it once.
@@ -34,7 +35,8 @@ func (m *Metrics) Models() *Models {
 		waiting:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_models_waiting", Help: "Requests to language models that wait for room, with --wait."}),
 		streams:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_models_streams", Help: "Streams of language models that are open."}),
 	}
-	m.registry.MustRegister(o.requests, o.tokens, o.dollars, o.units, o.missing, o.under, o.unrecorded, o.unsettled, o.first, o.streams, o.waiting)
+	o.replaced = counters("weir_models_replaced_total", "Requests to language models that were held for a cheaper model in place of their own, by the rule, the row of the price table of the model that was asked for, and the model instead.", "rule", "model", "instead")
+	m.registry.MustRegister(o.replaced, o.requests, o.tokens, o.dollars, o.units, o.missing, o.under, o.unrecorded, o.unsettled, o.first, o.streams, o.waiting)
 	return o
 }
 
@@ -58,6 +60,11 @@ func (o *Models) Stream(_, _ string, change int) { o.streams.Add(float64(change)
 
 // Waiting counts requests that begin, 1, and end, -1, to wait for room.
 func (o *Models) Waiting(change int) { o.waiting.Add(float64(change)) }
+
+// Replaced counts a request that was held for a cheaper model.
+func (o *Models) Replaced(rule, row, instead string) {
+	o.replaced.WithLabelValues(rule, row, instead).Inc()
+}
 
 // Settled counts the tokens and the dollars of a request, whose price has a row.
 func (o *Models) Settled(_, _, row string, used map[string]int64) {

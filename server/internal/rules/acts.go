@@ -182,6 +182,9 @@ func (b *builder) charge(m *matched, l *Limit) (weir.Charge, error) {
 	c := weir.Charge{Limit: l.Limit, Cost: m.ask.Cost, UpTo: b.req.UpTo}
 	if kind := m.ask.kind(b.req.Kind); kind != acts.KindRecord && kind != acts.KindReset {
 		c.Keep, c.Guaranteed = l.Keep, l.guaranteed()
+		if l.Part > 0 && b.req.LeavesPart != nil && b.req.LeavesPart(l) {
+			c.Keep = max(c.Keep, l.Part)
+		}
 	}
 	if m.call != nil {
 		c.Keep = m.call.Keep

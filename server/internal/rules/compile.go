@@ -349,7 +349,7 @@ func (r *Rule) compile(limits []config.RateLimit, path string) error {
 	for i := range limits {
 		l := &limits[i]
 		r.Replaces = append(r.Replaces, l.Replaces...)
-		own := &Limit{name: l.Name, OnStoreFailure: l.OnStoreFailure, Lease: l.Lease, MaxKeys: l.MaxKeys, Keep: l.Keep, Show: l.Show}
+		own := &Limit{name: l.Name, OnStoreFailure: l.OnStoreFailure, Lease: l.Lease, MaxKeys: l.MaxKeys, Keep: l.Keep, Show: l.Show, Instead: l.Instead, Part: l.Part}
 		r.all = append(r.all, own)
 		if l.Unlimited {
 			continue

@@ -42,7 +42,9 @@ type Request struct {
 	// limit that has no room for all of its number, even if nothing is used, is charged what
 	// it has room for, and at least that part.
 	Least map[string]int64
-	UpTo  int64 // best effort up to so many units; 0: all or nothing
+	// LeavesPart, if not nil, reports whether the request leaves the Part of a limit.
+	LeavesPart func(*Limit) bool
+	UpTo       int64 // best effort up to so many units; 0: all or nothing
 	// ID makes a take happen once. It names the take for refunds, settlements, releases
 	// and renewals, and it names a holder. At most [weir.MaxIDBytes]. Empty: none, or one
 	// that is made if a take needs it, see [Plan].
@@ -127,6 +129,10 @@ type Limit struct {
 	MaxKeys int
 	// Keep is how many units a take leaves to others.
 	Keep int64
+	// Instead is the model that takes the place of a dearer one when the limit refuses; empty:
+	// none. Part is how many units a request to a dearer one leaves.
+	Instead string
+	Part    int64
 	// Alternative is the place of the limit's alternative, from 1 on; 0 if the rule has no
 	// alternatives.
 	Alternative int

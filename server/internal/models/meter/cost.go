@@ -20,16 +20,6 @@ const (
 // ceil divides and rounds up.
 func ceil(n, by int64) int64 { return (n + by - 1) / by }
 
-// price returns the first row for a model; nil if there is none.
-func price(table []config.Model, model string) *config.Model {
-	for i := range table {
-		if table[i].Name.Match(model) {
-			return &table[i]
-		}
-	}
-	return nil
-}
-
 // dollars returns what tokens cost, in millionths of a dollar, rounded up once.
 func dollars(p *config.Model, u usage) int64 {
 	const most = maxTokens * pricePerToken
@@ -82,9 +72,9 @@ type estimate struct {
 
 // estimateOf estimates a request. The error is a [*refusal].
 func estimateOf(r *request, m manner, table []config.Model) (*estimate, error) {
-	e := &estimate{price: price(table, r.model)}
+	e := &estimate{price: config.PriceOf(table, r.model)}
 	e.hidden = !r.stream || e.price != nil && e.price.Reasoning
-	var edits []edit
+	edits := r.replacing(e.price)
 	output, bound, err := e.output(r, m)
 	if err != nil {
 		return nil, err

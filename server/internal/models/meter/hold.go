@@ -117,10 +117,55 @@ func (h *holder) ask(s *subject) *rules.Request {
 }
 
 // hold estimates a request and holds all of it, or nothing. Describe is called with the plan
-// that was decided. A request that has no room yet waits for it, at most so long. The error is a
-// [*refusal].
+// that was decided. A request that has no room yet waits for it, at most so long. If a limit
+// refuses it that names a cheaper model, that model is tried, once. The error is a [*refusal].
 func (h *holder) hold(ctx context.Context, r *request, key string, most time.Duration, describe func(*rules.Plan)) (*held, error) {
+	until := time.Now().Add(most)
+	own, err := h.holdModel(ctx, r, key, until, describe)
+	why := new(refusal)
+	if !errors.As(err, &why) || why.instead == "" {
+		return own, err
+	}
+	own, err = h.holdModel(ctx, r.with(why.instead), key, until, describe)
+	other := new(refusal)
+	switch {
+	case err == nil:
+		row := "" // of the model that was asked for
+		if p := config.PriceOf(h.Rules().Models(h.Domain), r.model); p != nil {
+			row = p.Name.String()
+		}
+		h.Observer.Replaced(why.insteadBy, row, why.instead)
+	case !errors.As(err, &other) || other.limit == "":
+		return nil, why // What keeps the other model out is not for who did not ask for it.
+	}
+	return own, err
+}
+
+// replaces reports whether a limit has a cheaper model for a request, of which it has not been
+// taken yet.
+func replaces(l *rules.Limit, r *request, table []config.Model) bool {
+	if l.Instead == "" || r.instead || len(r.endpoint.bounds()) == 0 || !config.SameForm(r.model, l.Instead) {
+		return false
+	}
+	asked, instead := config.PriceOf(table, r.model), config.PriceOf(table, l.Instead)
+	return asked != nil && instead != nil && asked.Dearer(instead)
+}
+
+// insteadOf returns the model that the first refusal of a plan puts in place of a request's, and
+// the name of that limit; empty if there is none.
+func insteadOf(plan *rules.Plan, r *request, table []config.Model) (model, limit string) {
+	for i := range plan.Applied {
+		if a := &plan.Applied[i]; a.Act != nil && refuses(a) && replaces(a.Of, r, table) {
+			return a.Of.Instead, a.Limit.Name
+		}
+	}
+	return "", ""
+}
+
+// holdModel is hold for one model. The request waits until then.
+func (h *holder) holdModel(ctx context.Context, r *request, key string, until time.Time, describe func(*rules.Plan)) (*held, error) {
 	set, ask := h.Rules(), h.ask(&subject{key, labelsOf(ctx), r.endUser, r.model})
+	ask.LeavesPart = func(l *rules.Limit) bool { return replaces(l, r, set.Models(h.Domain)) }
 	if err := mayAsk(ctx, ask); err != nil {
 		return nil, err
 	}
@@ -137,7 +182,7 @@ func (h *holder) hold(ctx context.Context, r *request, key string, most time.Dur
 	if err != nil {
 		return nil, err
 	}
-	until, waits := time.Now().Add(most), most > 0
+	waits := time.Now().Before(until)
 	w := &waiter{caller: key}
 	turn := "" // the key whose turn the request has had
 	defer func() {
@@ -209,7 +254,9 @@ func (h *holder) hold(ctx context.Context, r *request, key string, most time.Dur
 			turn = "" // The line has woken the next one.
 		}
 		describe(plan)
-		return nil, refusedBy(refused, d, open)
+		why := refusedBy(refused, d, open)
+		why.instead, why.insteadBy = insteadOf(plan, r, set.Models(h.Domain))
+		return nil, why
 	}
 	return nil, undecided()
 }

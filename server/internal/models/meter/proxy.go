@@ -92,6 +92,9 @@ type Observer interface {
 	// record.
 	Underestimated(rule string, units int64)
 	Unrecorded(rule string, units int64)
+	// Replaced counts requests that were held for a cheaper model in place of their own, by the
+	// limit that says so and the row of the price table of the model that was asked for.
+	Replaced(rule, row, instead string)
 	// Waiting counts requests that begin, 1, and end, -1, to wait for room.
 	Waiting(change int)
 	// SettleFailed counts requests that could not be settled.
@@ -119,6 +122,7 @@ func (nobody) UsageMissing(string)                              {}
 func (nobody) Underestimated(string, int64)                     {}
 func (nobody) Unrecorded(string, int64)                         {}
 func (nobody) Waiting(int)                                      {}
+func (nobody) Replaced(string, string, string)                  {}
 func (nobody) SettleFailed()                                    {}
 
 // A Proxy forwards requests to one provider and meters them. It is safe for concurrent use.
@@ -349,8 +353,14 @@ func (p *Proxy) prepare(w http.ResponseWriter, r *http.Request, x *exchange) err
 	}
 	x.own, x.body, x.original, x.removes = own, own.e.body, own.e.plain, own.e.plain != nil
 	own.e.body, own.e.plain = nil, nil
+	if own.model != req.model {
+		x.headers.Set(modelHeader, own.model)
+	}
 	return nil
 }
+
+// modelHeader says which model took the place of the one that was asked for.
+const modelHeader = "Weir-Model"
 
 // waitHeader is the header by which a client waits for less time.
 const waitHeader = "Weir-Wait"

@@ -28,6 +28,7 @@ type counted struct {
 	under, unrecorded   map[string]int64
 	streams, unsettled  int
 	waiting             int
+	replaced            []string
 	answers, firstBytes int
 }
 
@@ -56,8 +57,11 @@ func (c *counted) FirstByte(time.Duration)          { c.do(func() { c.firstBytes
 func (c *counted) UsageMissing(why string)          { c.do(func() { c.missing[why]++ }) }
 func (c *counted) Underestimated(r string, n int64) { c.do(func() { c.under[r] += n }) }
 func (c *counted) Unrecorded(r string, n int64)     { c.do(func() { c.unrecorded[r] += n }) }
-func (c *counted) Waiting(n int)                    { c.do(func() { c.waiting += n }) }
-func (c *counted) SettleFailed()                    { c.do(func() { c.unsettled++ }) }
+func (c *counted) Replaced(rule, row, instead string) {
+	c.do(func() { c.replaced = append(c.replaced, rule+" "+row+" "+instead) })
+}
+func (c *counted) Waiting(n int) { c.do(func() { c.waiting += n }) }
+func (c *counted) SettleFailed() { c.do(func() { c.unsettled++ }) }
 
 func (c *counted) Stream(key, model string, n int) {
 	c.do(func() { c.streams, c.open[key+" "+model] = c.streams+n, c.open[key+" "+model]+n })

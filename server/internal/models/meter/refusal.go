@@ -31,6 +31,8 @@ type refusal struct {
 	// final tells SDKs not to try again.
 	final bool
 	limit string // the limit that refused; empty: none
+	// instead is a cheaper model to try, and insteadBy the limit that says so; empty: none.
+	instead, insteadBy string
 }
 
 // Error returns the message.

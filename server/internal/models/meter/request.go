@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/admission"
+	"github.com/weirlimit/weir/server/internal/config"
 )
 
 const (
@@ -26,14 +27,16 @@ type request struct {
 	body     []byte
 	fields   []field
 	model    string
-	endUser  string // whom the client says that it works for; empty: nobody
-	stream   bool
-	bounded  bool   // the output has a bound
-	bound    int64  // of one answer, in tokens
-	zero     string // the field with a bound of 0; empty: there is none
-	answers  int64  // how many are asked for
-	prompts  int64  // how many are answered
-	parts    parts
+	// instead says that the model takes the place of the one in the body.
+	instead bool
+	endUser string // whom the client says that it works for; empty: nobody
+	stream  bool
+	bounded bool   // the output has a bound
+	bound   int64  // of one answer, in tokens
+	zero    string // the field with a bound of 0; empty: there is none
+	answers int64  // how many are asked for
+	prompts int64  // how many are answered
+	parts   parts
 	// asked says that the client wants the usage in the stream.
 	asked bool
 	// options is the field stream_options, and within its fields; nil if it is absent or null.
@@ -487,6 +490,33 @@ func setting(object []byte, at int, fields []field, name, value string) edit {
 // bounding returns the edit that bounds the output.
 func (r *request) bounding(n int64) edit {
 	return setting(r.body, 0, r.fields, r.endpoint.bounds()[0], decimal(n))
+}
+
+// with returns the request with another model in place of its own.
+func (r *request) with(model string) *request {
+	other := *r
+	other.model, other.instead = model, true
+	return &other
+}
+
+// replacing returns the edits that put another model in place of the body's, and its largest
+// output in place of a larger bound, which a provider would refuse.
+func (r *request) replacing(price *config.Model) (edits []edit) {
+	if !r.instead {
+		return nil
+	}
+	edits = append(edits, setting(r.body, 0, r.fields, "model", strconv.Quote(r.model)))
+	if price == nil || price.MaxOutput == 0 || r.bound <= price.MaxOutput {
+		return edits
+	}
+	for i := range r.fields {
+		f := &r.fields[i]
+		if n, given, err := f.whole(); slices.Contains(r.endpoint.bounds(), f.name) && err == nil && given && n > price.MaxOutput {
+			edits = append(edits, setting(r.body, 0, r.fields, f.name, decimal(price.MaxOutput)))
+		}
+	}
+	r.bound = price.MaxOutput
+	return edits
 }
 
 // reporting returns the edit that asks for the usage in a stream.
