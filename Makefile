@@ -103,6 +103,10 @@ bench: ## measure side by side with other limiters, in ROUNDS rounds that benchs
 promises: ## check what Weir and other limiters promise, and write the table of docs/comparison.md; ARGS='-only redis_rate'
 	@GO='$(GO)' scripts/promises.sh $(ARGS)
 
+.PHONY: gateways
+gateways: ## hold the resources in docs/gateways.md against the types of kgateway, agentgateway, Contour, Istio and Envoy; fetches their modules
+	cd deploy/check && GOWORK=off $(GO) test -count=1 -run '^TestGateways$$' . -args -gateways
+
 .PHONY: guard
 guard: ## measure the CPU time that a gRPC call costs the server, with h2load
 	@GO='$(GO)' scripts/guard.sh
