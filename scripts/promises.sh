@@ -29,10 +29,33 @@ install_crab() {
     PROTOC=$folder/bin/protoc cargo install --quiet --locked --root "$folder/crab" --version 0.4.40 throttlecrab-server
 }
 
+# The module is linked with the compiler's library.
+install_cell() {
+  RUSTFLAGS="-C link-arg=-Wl,-rpath,$(rustc --print target-libdir)" cargo build --quiet --locked --release --manifest-path tools/promises/testdata/redis-cell/Cargo.toml --target-dir "$folder/cell"
+}
+
+# Its library is built with RocksDB, which takes half an hour, and needs libclang and headers that the
+# compiler of C has.
+install_limitador() {
+  "$folder/python/bin/pip" install --quiet --disable-pip-version-check libclang==18.1.1 &&
+    LIBCLANG_PATH=$(dirname "$(find "$folder/python" -name 'libclang*.so*' | head -n 1)") BINDGEN_EXTRA_CLANG_ARGS="-I$(gcc -print-file-name=include)" \
+    cargo build --quiet --locked --release --manifest-path tools/promises/testdata/limitador/Cargo.toml --target-dir "$folder/limitador"
+}
+
+install_bucket4j() {
+  local child=tools/promises/testdata/bucket4j
+  mvn -q -B -f "$child/pom.xml" org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies "-DoutputDirectory=$folder/bucket4j/jars" &&
+    javac -d "$folder/bucket4j" -cp "$folder/bucket4j/jars/*" "$child/Child.java"
+}
+
 try limits python/bin/python install_python
 try rate-limiter-flexible node/node_modules/rate-limiter-flexible \
   npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$folder/node" rate-limiter-flexible@11.4.0 ioredis@5.8.2
 try ratelimit bin/service_cmd install_go github.com/envoyproxy/ratelimit/src/service_cmd@v1.4.1-0.20260122083618-3fb702589d36
+try gubernator bin/gubernator install_go github.com/gubernator-io/gubernator/v2/cmd/gubernator@v2.21.0
+try redis-cell cell/release/libredis_cell.so install_cell
+try Limitador limitador/release/child install_limitador
+try bucket4j bucket4j/Child.class install_bucket4j
 try throttlecrab crab/bin/throttlecrab-server install_crab
 
 cd tools/promises && GOWORK=off "$GO" test -count=1 -timeout 60m -run '^TestTable$' -v . -args -peers "$folder" -table ../../docs/comparison.md "$@" | grep -v '^=== '

@@ -59,7 +59,7 @@ type bench struct {
 func newBench(t testing.TB, l Limiter) *bench {
 	b := &bench{t: t, l: l}
 	if l.Redis {
-		b.redis = testserver.StartRedis(t)
+		b.redis = testserver.StartRedis(t, l.RedisArgs...)
 	}
 	return b
 }

@@ -74,6 +74,22 @@ func Peers(folder string) (found []Limiter, missing []string) {
 	add(Limiter{Name: "limits, moving window, Redis", Version: "5.8.0", Family: Sliding, Redis: true, Open: limits("moving")}, "python/bin/python")
 	add(Limiter{Name: "envoyproxy/ratelimit", Version: "3fb702589d36 (2026-01)", Family: Window, Redis: true, WholeSeconds: true, Open: envoyproxy(filepath.Join(folder, "bin/service_cmd"))}, "bin/service_cmd")
 	add(Limiter{Name: "throttlecrab", Version: "0.4.40", Open: throttlecrab(filepath.Join(folder, "crab/bin/throttlecrab-server"))}, "crab/bin/throttlecrab-server")
+	cell := filepath.Join(folder, "cell/release/libredis_cell.so")
+	add(Limiter{Name: "redis-cell", Version: "0.2.2", Redis: true, RedisArgs: []string{"--loadmodule", cell}, Open: redisCell}, "cell/release/libredis_cell.so")
+	limitador := func(storage string) func(testing.TB, Setting, func(string) string) Target {
+		return child(func(s Setting) *exec.Cmd {
+			return exec.Command(filepath.Join(folder, "limitador/release/child"), storage, s.Redis, strconv.Itoa(s.Count), strconv.Itoa(int(s.Period/time.Second)))
+		})
+	}
+	add(Limiter{Name: "Limitador, memory", Version: "0.14.0", Family: Window, Open: limitador("memory")}, "limitador/release/child")
+	add(Limiter{Name: "Limitador, Redis", Version: "0.14.0", Family: Window, Redis: true, Open: limitador("redis")}, "limitador/release/child")
+	add(Limiter{Name: "Limitador, Redis behind its cache", Version: "0.14.0", Family: Window, Redis: true, Open: limitador("cached")}, "limitador/release/child")
+	add(Limiter{Name: "gubernator, token bucket", Version: "2.21.0", Family: Window, Open: gubernator(filepath.Join(folder, "bin/gubernator"), "TOKEN_BUCKET")}, "bin/gubernator")
+	add(Limiter{Name: "gubernator, leaky bucket", Version: "2.21.0", Open: gubernator(filepath.Join(folder, "bin/gubernator"), "LEAKY_BUCKET")}, "bin/gubernator")
+	java := filepath.Join(folder, "bucket4j")
+	add(Limiter{Name: "bucket4j, Redis", Version: "8.19.0", Redis: true, Open: child(func(s Setting) *exec.Cmd {
+		return exec.Command("java", "-cp", java+":"+filepath.Join(java, "jars/*"), "Child", s.Redis, strconv.Itoa(s.Count), strconv.Itoa(s.Burst), strconv.Itoa(int(s.Period/time.Second)))
+	})}, "bucket4j/Child.class")
 	return found, missing
 }
 
@@ -216,5 +232,54 @@ func throttlecrab(program string) func(testing.TB, Setting, func(string) string)
 			}
 			return Answer{Granted: n[0] == 1, Retry: time.Duration(n[4]) * time.Second}
 		}}
+	}
+}
+
+// redisCell is a module of Redis: its users send the command to Redis.
+func redisCell(t testing.TB, s Setting, _ func(string) string) Target {
+	c := respClient(t, s.Redis)
+	return &library{change: func(n Setting) { s = n }, take: func(key string, cost int, _ string) Answer {
+		return throttle(c, s, key, cost, "")
+	}}
+}
+
+func gubernator(program, algorithm string) func(testing.TB, Setting, func(string) string) Target {
+	return func(t testing.TB, s Setting, redirect func(string) string) Target {
+		address, other, members := testserver.FreeAddr(t), testserver.FreeAddr(t), testserver.FreeAddr(t)
+		cmd := exec.Command(program)
+		cmd.Env = append(os.Environ(), "GUBER_HTTP_ADDRESS="+address, "GUBER_GRPC_ADDRESS="+other, "GUBER_ADVERTISE_ADDRESS="+other,
+			"GUBER_MEMBERLIST_ADDRESS="+members, "GUBER_MEMBERLIST_BIND_ADDRESS="+members, "GUBER_MEMBERLIST_KNOWN_NODES="+members, "GUBER_LOG_LEVEL=error", "OTEL_TRACES_EXPORTER=none")
+		testserver.Start(t, cmd)
+		listening(t, address)
+		url := "http://" + redirect(address) + "/v1/GetRateLimits"
+		take := func(key string, cost int, _ string) Answer {
+			name, _ := json.Marshal(key)
+			burst := 0
+			if algorithm == "LEAKY_BUCKET" {
+				burst = s.Burst
+			}
+			status, _, text, err := post(url, fmt.Sprintf(`{"requests":[{"name":"n","uniqueKey":%s,"hits":"%d","limit":"%d","duration":"%d","algorithm":%q,"burst":"%d"}]}`,
+				name, cost, s.Count, s.Period.Milliseconds(), algorithm, burst))
+			if err != nil {
+				return failed(err)
+			}
+			var answer struct {
+				Responses []struct {
+					Status, Error string
+					Reset         string `json:"reset_time"`
+				}
+			}
+			if err := json.Unmarshal(text, &answer); err != nil || status != 200 || len(answer.Responses) != 1 || answer.Responses[0].Error != "" {
+				return failed(fmt.Errorf("%d %s", status, text))
+			}
+			r := answer.Responses[0]
+			a := Answer{Granted: r.Status != "OVER_LIMIT", Retry: -1}
+			if ms, err := strconv.ParseInt(r.Reset, 10, 64); err == nil {
+				a.Retry = time.Until(time.UnixMilli(ms))
+			}
+			return a
+		}
+		testserver.Eventually(t, "gubernator knows that it is alone", func() bool { return take("another", 0, "").Err == nil })
+		return &library{change: func(n Setting) { s = n }, take: take}
 	}
 }

@@ -58,6 +58,8 @@ type Limiter struct {
 	Redis         bool // several instances share one
 	IDs           bool // a repeated call may carry an ID
 	NoCosts       bool // each call takes one unit
+	// RedisArgs are arguments of the Redis server, such as a module to load.
+	RedisArgs []string
 	// WholeSeconds limiters have no periods but a second, a minute, an hour and a day.
 	WholeSeconds bool
 	// Redirect, if it is set, is applied to the address of a server's listener: a proxy may be in

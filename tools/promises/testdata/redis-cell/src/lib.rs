@@ -1,0 +1,1 @@
+//! Nothing: the module of redis-cell is what is built.
