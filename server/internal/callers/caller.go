@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/weirlimit/weir/internal/problem"
@@ -72,6 +74,23 @@ func (s *Set) Len() int { return len(s.byName) }
 
 // HasLabel reports whether a caller has a label of that key.
 func (s *Set) HasLabel(key string) bool { return s.keys[key] }
+
+// Values returns the values of a label, sorted, of the callers that also have another one; of all
+// callers if that is zero.
+func (s *Set) Values(of string, among Label) []string {
+	values := map[string]bool{}
+	for _, c := range s.byName {
+		if among != (Label{}) && !slices.Contains(c.Labels, among) {
+			continue
+		}
+		for _, l := range c.Labels {
+			if l.Key == of {
+				values[l.Value] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(values))
+}
 
 // token returns the caller with a token; nil if there is none. It looks up digests, so
 // that its time reveals nothing about the token.

@@ -49,7 +49,8 @@ lines that change no rule.
 
 With --callers it also reads a file of callers, as "weir serve --callers" does; you may
 then leave out the rules. Mistakes are listed without the lines of the file, which can
-contain secrets.
+contain secrets. With --explain it says which limit of a label is less than those of the
+level below it come to, such as of all people of a team.
 
 With --store it also checks the servers of a store, which the flags name as those of
 "weir serve" do: that they do what Weir needs, with the permissions of the user, and that no
@@ -73,15 +74,17 @@ is invalid.`,
 					return err
 				}
 			}
+			var people *callers.Set
 			if callersFile != "" {
-				if err := checkCallers(cmd, callersFile); err != nil {
+				var err error
+				if people, err = checkCallers(cmd, callersFile); err != nil {
 					return err
 				}
 			}
 			if len(paths) == 0 {
 				return nil
 			}
-			return check(cmd, paths, overlayFile, requests, buckets)
+			return check(cmd, paths, overlayFile, people, requests, buckets)
 		},
 	}
 	cmd.Flags().StringArrayVar(&requests, "explain", nil, "explain a request, such as 'shop user=alice,path=/login'; may be repeated")
@@ -123,20 +126,20 @@ func checkStore(cmd *cobra.Command, o *app.Options) error {
 	return err
 }
 
-func checkCallers(cmd *cobra.Command, file string) error {
+func checkCallers(cmd *cobra.Command, file string) (*callers.Set, error) {
 	text, err := settingfile.Read(file, callers.MaxFile)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	set, err := callers.Parse(file, text)
 	if err != nil {
-		return &problemsFound{err}
+		return nil, &problemsFound{err}
 	}
 	_, err = fmt.Fprintln(cmd.OutOrStdout(), "ok:", report.Counted(set.Len(), "caller"))
-	return err
+	return set, err
 }
 
-func check(cmd *cobra.Command, paths []string, overlayFile string, texts, buckets []string) error {
+func check(cmd *cobra.Command, paths []string, overlayFile string, people *callers.Set, texts, buckets []string) error {
 	requests := make([]*rules.Request, len(texts), len(texts)+len(buckets))
 	for i, text := range texts {
 		req, err := parseRequest(text)
@@ -192,6 +195,11 @@ func check(cmd *cobra.Command, paths []string, overlayFile string, texts, bucket
 		}
 		if err := tell(cmd.Context(), out, set, req); err != nil {
 			return err
+		}
+		if people != nil {
+			if err := printOverbooked(out, set, people, req); err != nil {
+				return err
+			}
 		}
 	}
 	if err := source.Overlay.Check(domains); err != nil {
