@@ -35,8 +35,8 @@ const (
 // Bounds of acts.
 const (
 	// MaxBuckets is the largest number of buckets that the rolling_window limits of one
-	// act may have together, counted for each charge. Redis is busy for a few
-	// milliseconds while it reads that many.
+	// act may have together, counted for each charge. Redis is busy for about
+	// a millisecond if it has to read that many.
 	MaxBuckets = 8192
 	// MaxSlots is the largest number of slots that an anonymous act takes or returns.
 	MaxSlots = 1000
@@ -272,7 +272,7 @@ func (e *Ext) Bytes() int64 {
 	if e == nil {
 		return 0
 	}
-	bytes := extBytes + 4*int64(cap(e.Ring.counts)) + entryBytes*int64(cap(e.Log.entries)) + e.Holders.bytes()
+	bytes := extBytes + 4*int64(cap(e.Ring.counts)) + 8*int64(cap(e.Ring.blocks)) + entryBytes*int64(cap(e.Log.entries)) + e.Holders.bytes()
 	if e.LowWater != nil {
 		bytes += lowWaterBytes + markBytes*int64(cap(e.LowWater.marks))
 	}
@@ -285,7 +285,7 @@ func (e *Ext) Clone() *Ext {
 		return nil
 	}
 	c := *e
-	c.Ring.counts = slices.Clone(e.Ring.counts)
+	c.Ring.counts, c.Ring.blocks = slices.Clone(e.Ring.counts), slices.Clone(e.Ring.blocks)
 	c.Log.entries = slices.Clone(e.Log.entries)
 	c.Holders = e.Holders.clone()
 	if e.LowWater != nil {

@@ -276,3 +276,53 @@ func TestMethodsRunRows(t *testing.T) {
 		}
 	}
 }
+
+// TestRing compares the sums of a ring, which skip blocks, with those of its counters, and requires
+// that the blocks are right after every change.
+func TestRing(t *testing.T) {
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		buckets := 2 + random.Int64N(300)
+		g := newRing(&Rule{Buckets: buckets, Period: 1000 * buckets, Width: 1000})
+		base := random.Int64N(5000)
+		for range 200 {
+			first := base + random.Int64N(buckets+1)
+			last := first + random.Int64N(base+buckets+1-first)
+			switch random.IntN(5) {
+			case 0:
+				g.clear(first, last)
+				if sum, _ := g.tally(first, last, exact); sum != 0 {
+					t.Fatalf("seed %d: %d units in buckets %d to %d that were cleared", seed, sum, first, last)
+				}
+			case 1:
+				g.add(last, 1+random.Int64N(3))
+			}
+			enough := []int64{1, 1 + random.Int64N(10), exact}[random.IntN(3)]
+			sum, end := int64(0), first
+			for ; end <= last; end++ {
+				if sum += g.count(end); sum >= enough {
+					break
+				}
+			}
+			if s, e := g.tally(first, last, enough); s != sum || e != min(end, last) {
+				t.Fatalf("seed %d: buckets %d to %d have %d units of %d at %d: want %d at %d", seed, first, last, s, enough, e, sum, min(end, last))
+			}
+			latest := last
+			for latest > first && g.count(latest) == 0 {
+				latest--
+			}
+			if i := g.latest(last, first); i != latest {
+				t.Fatalf("seed %d: the last bucket with units from %d down to %d is %d: want %d", seed, last, first, i, latest)
+			}
+			for b, units := range g.blocks {
+				sum := int64(0)
+				for _, n := range g.counts[b*ringBlock:][:ringBlock] {
+					sum += int64(n)
+				}
+				if units != sum {
+					t.Fatalf("seed %d: block %d has %d units: want %d", seed, b, units, sum)
+				}
+			}
+		}
+	}
+}

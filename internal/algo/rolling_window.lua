@@ -1,84 +1,138 @@
 -- rolling_window: see rolling_window.go. p, q, x = buckets, period, width. A
 -- string: bytes a counter (2, 3 or 4), period, instant, total, then the counters.
--- ext = {the string, bytes a counter}.
+-- It may have 14 KB, so only the parts that matter are read and written.
+-- ext = {whether the string has the rule's shape and is changed in place, bytes a counter, the
+-- first and the last bucket that were released and are not zero yet, units by slot where the
+-- string has others, or nil, whether the string is replaced}.
+
+-- @functions
+-- The last place of a counter that was written, and as text: its first and its last byte.
+-- To pass a number to Redis costs more than to pass a text.
+spot, whole = {}, {[2] = {true, 2, 1, 0}, [3] = {true, 3, 1, 0}, [4] = {true, 4, 1, 0}}
+
+-- tally adds up the buckets from i to last of a ring until they have enough units, and returns
+-- their sum and the bucket that it ended at. It leaps over buckets without units, and reads the
+-- others in strides that double.
+function tally(key, ring, p, i, last, enough)
+  local kept, bytes, counts = ring[1], ring[2], ring[5]
+  if not kept and not counts then
+    return 0, last
+  end
+  local sum, stride, slots, layout, leap = 0, 1, p + 1, bytes == 2 and '>I2' or '>I' .. bytes, i < last
+  while i <= last do
+    local slot, text = i % slots, nil
+    local n = min(last - i + 1, slots - slot) -- lie side by side in the string
+    local bit = kept and leap and call('BITPOS', key, '1', 20 + slot * bytes, 19 + (slot + n) * bytes) or 0
+    if bit < 0 then
+      i = i + n
+    elseif bit >= 8 * (20 + (slot + 1) * bytes) then
+      i, leap = i + floor((bit / 8 - 20) / bytes) - slot, false
+    else
+      n = min(n, stride)
+      if kept then
+        text = call('GETRANGE', key, 20 + slot * bytes, 19 + (slot + n) * bytes)
+      end
+      leap = true
+      for j = 0, n - 1 do
+        local units = counts and counts[slot + j] or text and unpack(layout, text, j * bytes + 1) or 0
+        sum, leap = sum + units, leap and units == 0
+        if sum >= enough then
+          return sum, i + j
+        end
+      end
+      i, stride = i + n, min(2 * stride, 512)
+    end
+  end
+  return sum, last
+end
+
+-- latest returns the last bucket with units of a ring, from i down to first; first if none has any.
+function latest(key, ring, p, i, first)
+  local kept, bytes, counts, n, slots = ring[1], ring[2], ring[5], 1, p + 1
+  while i > first do
+    local slot = i % slots
+    n = min(n, slot + 1, i - first)
+    if kept and call('BITPOS', key, '1', 20 + (slot + 1 - n) * bytes, 19 + (slot + 1) * bytes) < 0 then
+      i, n = i - n, 2 * n
+    elseif kept and n > 1 then
+      n = floor(n / 2)
+    elseif counts and counts[slot] == 0 or not kept and not (counts and counts[slot]) then
+      i = i - 1
+    else
+      break
+    end
+  end
+  return i
+end
 
 -- @age
 local slots, period, width = p + 1, q, x
-local head, bytes, was, total = value and #value or 0, 0, 0, 0
-if head > 20 then
-  bytes, was, at, total = unpack('>BI7I7I5', value)
-end
-local old = bytes > 1 and bytes < 5 and (head - 20) / bytes or 0
-if old < 3 or old > 3601 or old % 1 > 0 or was < 1000 then
-  if value then
-    foreign = foreign + 1
+local head, bytes, was, total, old = redis.pcall('GETRANGE', KEYS[k], '0', '19'), 0, 0, 0, 0
+if head.err then
+  if not string.find(head.err, '^WRONGTYPE') then
+    call('GETRANGE', KEYS[k], '0', '19')
   end
-  at, used, ext = now, 0, {false, cap < 65536 and 2 or cap < 16777216 and 3 or 4}
+  head = '?'
+elseif #head == 20 then
+  bytes, was, at, total = unpack('>BI7I7I5', head)
+  old = bytes > 1 and bytes < 5 and (call('STRLEN', KEYS[k]) - 20) / bytes or 0
+end
+if old < 3 or old > 3601 or old % 1 > 0 or was < 1000 then
+  if head ~= '' or call('EXISTS', KEYS[k]) == 1 then
+    foreign, head = foreign + 1, nil
+  end
+  at, used, ext = now, 0, {false, cap < 65536 and 2 or cap < 16777216 and 3 or 4, 1, 0, nil, not head}
 else
   clamped, used = at > now, total
   local wide = max(cap, total)
   local fit = wide < 65536 and 2 or wide < 16777216 and 3 or 4
-  local layout = '>I' .. bytes
+  -- Divided without floor, which is a call each time.
+  local past, first = now > period and now - period or 0, at > period and at - period or 0
+  past, first = (past - past % width) / width, (first - first % width) / width
   if clamped or was ~= period or old ~= slots or bytes ~= fit then
     -- pour
-    local counts, stride, first = {}, -floor(-was / (old - 1)), floor(max(0, now - period) / width)
-    for i = 1, slots do
-      counts[i] = 0
-    end
+    local body, layout, counts = call('GET', KEYS[k]), '>I' .. bytes, {}
+    local stride = -floor(-was / (old - 1))
     used = 0
     for i = floor(max(0, at - was) / stride), floor(at / stride) do
-      local n = unpack(layout, value, 21 + i % old * bytes)
+      local n = unpack(layout, body, 21 + i % old * bytes)
       local here = floor(min((i + 1) * stride - 1, at, now) / width)
-      if n > 0 and here >= first then
-        counts[here % slots + 1] = counts[here % slots + 1] + n
+      if n > 0 and here >= past then
+        counts[here % slots] = (counts[here % slots] or 0) + n
         used = used + n
       end
     end
-    at, bytes = now, fit
-    for i = 1, slots do
-      counts[i] = pack('>I' .. bytes, counts[i])
-    end
-    value = string.rep('\0', 20) .. table.concat(counts)
+    at, ext = now, {false, fit, 1, 0, counts, true}
   else
-    local first = floor(max(0, now - period) / width)
-    for i = floor(max(0, at - period) / width), min(first - 1, floor(at / width)) do
-      used = used - unpack(layout, value, 21 + i % slots * bytes)
+    ext = whole[bytes]
+    if first < past then
+      ext = {true, bytes, first, min(past - 1, floor(at / width))}
+      local gone = tally(KEYS[k], ext, p, ext[3], ext[4], math.huge)
+      used = used - gone
+      if gone == 0 then
+        ext[4] = 0
+      end
     end
   end
-  ext = {value, bytes}
 end
 
 -- @wait
-local slots, width, here = p + 1, x, floor(now / x)
-local leave, first, last = used + cost - burst, floor(max(0, now - q) / x), floor(at / x)
-for i = first, here do
-  if ext[1] and i <= last then
-    leave = leave - unpack('>I' .. ext[2], ext[1], 21 + i % slots * ext[2])
-  end
-  if i == here then
-    leave = leave - (used - aged)
-  end
-  if leave <= 0 then
-    here = i
-    break
-  end
+local width, here = x, floor(now / x)
+local leave = used + cost - burst
+local sum, i = tally(KEYS[k], ext, p, floor(max(0, now - q) / width), min(here, floor(at / width)), leave)
+if sum < leave then
+  i = here -- the units of this call are there
 end
-wait = (here + 1) * width + q - now
+wait = (i + 1) * width + q - now
 
 -- @fresh
 if used > 0 then
-  local slots, width = p + 1, x
-  local i = floor(now / width)
   if used == aged then
-    i = floor(at / width)
-    for _ = 1, p do
-      if unpack('>I' .. ext[2], ext[1], 21 + i % slots * ext[2]) > 0 then
-        break
-      end
-      i = i - 1
-    end
+    local i = floor(at / x)
+    fresh = (latest(KEYS[k], ext, p, i, i - p) + 1) * x + q - now
+  else
+    fresh = x - now % x + q
   end
-  fresh = (i + 1) * width + q - now
 end
 
 -- @delay
@@ -89,14 +143,16 @@ local i, first = floor(since / width), max(floor(max(0, now - q) / width), floor
 if newest then
   i = min(i, floor(at / width))
 end
-if ext[1] and since <= now and i >= first and i <= floor(at / width) then
-  local layout = '>I' .. ext[2]
+if since <= now and i >= first and i <= floor(at / width) then
   repeat
-    local body, slot = ext[1], 21 + i % slots * ext[2]
-    local count = unpack(layout, body, slot)
+    if newest then
+      i = latest(KEYS[k], ext, p, i, first)
+    end
+    local count = tally(KEYS[k], ext, p, i, i, math.huge)
     local n = min(units - back, count, used)
     if n > 0 then
-      ext[1] = string.sub(body, 1, slot - 1) .. pack(layout, count - n) .. string.sub(body, slot + ext[2])
+      ext = {ext[1], ext[2], ext[3], ext[4], ext[5] or {}, ext[6]}
+      ext[5][i % slots] = count - n
       used, back = used - n, back + n
     end
     i = i - 1
@@ -104,21 +160,42 @@ if ext[1] and since <= now and i >= first and i <= floor(at / width) then
 end
 
 -- @save
-local slots, period, width = p + 1, q, x
-local body, bytes = ext[1], ext[2]
-if not body then
-  body = string.rep('\0', 20 + slots * bytes)
+local bytes, slot, count, counts = ext[2], (now - now % x) / x, used - aged, ext[5]
+local here = slot == (at - at % x) / x
+slot = slot % (p + 1)
+local place, layout = 20 + slot * bytes, bytes == 2 and '>I2' or '>I' .. bytes
+if spot[1] ~= place or spot[2] ~= bytes then
+  spot = {place, bytes, tostring(place), tostring(place + bytes - 1)}
 end
-local first, last = floor(max(0, at - period) / width), floor(at / width)
-last = min(floor(max(0, now - period) / width) - 1, last)
-while first <= last do
-  -- As many as lie side by side in the string.
-  local from = first % slots
-  local n = min(last - first + 1, slots - from)
-  body = string.sub(body, 1, 20 + from * bytes) .. string.rep('\0', n * bytes) .. string.sub(body, 21 + (from + n) * bytes)
-  first = first + n
+if here and counts and counts[slot] then
+  count = count + counts[slot]
+elseif here and ext[1] then
+  count = count + unpack(layout, call('GETRANGE', KEYS[k], spot[3], spot[4]))
 end
-local slot = 21 + floor(now / width) % slots * bytes
-local layout = '>I' .. bytes
-local count = pack(layout, unpack(layout, body, slot) + used - aged)
-value = pack('>BI7I7I5', bytes, period, now, used) .. string.sub(body, 21, slot - 1) .. count .. string.sub(body, slot + bytes)
+if ext[6] then
+  counts = counts or {}
+  counts[slot] = count
+  for i = 0, p do
+    counts[i] = pack(layout, counts[i] or 0)
+  end
+  value = pack('>BI7I7I5', bytes, q, now, used) .. table.concat(counts, '', 0, p)
+elseif ext[1] then
+  if here then
+    life = false -- the time to live that the first charge of the bucket has set is long enough
+  end
+  patches = {spot[3], pack(layout, count), '8', pack('>I7I5', now, used)}
+  local from, last, next = ext[3], ext[4], 5
+  while from <= last do
+    local n = min(last - from + 1, p + 1 - from % (p + 1))
+    patches[next], patches[next + 1] = 20 + from % (p + 1) * bytes, string.rep('\0', n * bytes)
+    from, next = from + n, next + 2
+  end
+  if counts then
+    for i, n in pairs(counts) do
+      patches[next], patches[next + 1], next = 20 + i * bytes, pack(layout, n), next + 2
+    end
+  end
+else
+  -- The last byte first gives the string its size, and no more memory.
+  patches = {spot[3], pack(layout, count), '0', pack('>BI7I7I5', bytes, q, now, used), 19 + (p + 1) * bytes, '\0'}
+end

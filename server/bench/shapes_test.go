@@ -51,9 +51,25 @@ func holdAndRelease(ctx context.Context, l *weir.Limiter, key string) (bool, err
 	return true, h.Release(ctx)
 }
 
+// manyBuckets is a window of a counter for each second, with one take, granted or refused.
+func manyBuckets(kind Kind) []Contestant {
+	limit := func(count int64) []weir.Limit {
+		return []weir.Limit{{Algorithm: weir.RollingWindow, Count: count, Period: time.Hour, Buckets: 3600}}
+	}
+	plain := func(count int64) []weir.Limit { return []weir.Limit{{Count: count, Period: time.Hour}} }
+	return []Contestant{
+		shape{name: "weir", ask: allowOne, limits: plain(50_000_000)}.on(kind),
+		shape{name: "weir, rolling_window of 3600", ask: allowOne, limits: limit(50_000_000)}.on(kind),
+		shape{name: "weir, refused", ask: allowOne, limits: plain(1)}.on(kind),
+		shape{name: "weir, rolling_window of 3600, refused", ask: allowOne, limits: limit(1)}.on(kind),
+	}
+}
+
 // BenchmarkRedisShapes compares uses of a limiter on Redis with the plain one.
 func BenchmarkRedisShapes(b *testing.B) {
 	r := startServer(b)
+	buckets := scenario{name: "buckets", keys: Uniform(1000), callers: []int{64}, warm: 1000}
+	buckets.run(b, manyBuckets(Redis), r)
 	held := scenario{name: "10 000 keys", limits: []Limit{Ample}, keys: Uniform(10_000), callers: []int{64}}
 	held.run(b, []Contestant{
 		shape{name: "weir", ask: allowOne}.on(Redis),
@@ -82,6 +98,9 @@ func openFirstExample(ends bool) func(Env) (Limiter, error) {
 
 // BenchmarkMemoryShapes compares uses of a limiter in memory with the plain one.
 func BenchmarkMemoryShapes(b *testing.B) {
+	buckets := scenario{name: "buckets", keys: Uniform(1000), callers: []int{1}, warm: 1000}
+	buckets.run(b, manyBuckets(Memory), nil)
+
 	slots := scenario{name: "slots", keys: Hot(), callers: []int{1}}
 	var holders []Contestant
 	for _, n := range []int{10, 10_000, 100_000} {

@@ -71,7 +71,7 @@ func drawLimit(t *rapid.T, algorithm weir.Algorithm) *weir.Limit {
 	case traits.Bursts:
 		l.Burst = rapid.Int64Range(1, 20).Draw(t, "burst")
 	case traits.Buckets:
-		l.Buckets = rapid.IntRange(2, 12).Draw(t, "buckets")
+		l.Buckets = rapid.OneOf(rapid.IntRange(2, 12), rapid.IntRange(100, 400)).Draw(t, "buckets")
 	case traits.Calendars:
 		l.Anchor = rapid.SampledFrom([]weir.Anchor{weir.AnchorEpoch, weir.AnchorFirst}).Draw(t, "anchor")
 	}

@@ -17,8 +17,9 @@ const (
 	maxKeys  = 128
 	maxItems = 256
 	maxActs  = 4096
-	// maxBuckets bounds the buckets of rolling windows in one call.
-	maxBuckets = algo.MaxBuckets
+	// maxBuckets bounds the buckets of rolling windows in one call. A take reads one or two, and
+	// all of them only after a long pause or if it is refused a large cost.
+	maxBuckets = 8 * algo.MaxBuckets
 	// slack is how long a key outlives its meaning, in ms.
 	slack = 1000
 )
@@ -36,6 +37,7 @@ type batch struct {
 	buckets int
 	// plain is set if there are only runs of limits whose state is one string.
 	plain bool
+	ruled []int32 // the rules, as the request has them
 	order []int32 // the items, as a plain request and its reply have them
 	// extended is set if an extension adds to the reply.
 	extended bool
@@ -64,6 +66,14 @@ type rule struct {
 	keys  int32
 }
 
+// parts is 1 if the script reads only parts of the states under the rule, else 0.
+func (r *rule) parts() int {
+	if r.Step().State == algo.RingText {
+		return 1
+	}
+	return 0
+}
+
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
 // newBatch returns an empty batch; now is an estimate of the store's time.
@@ -81,7 +91,7 @@ func (b *batch) free() {
 	clear(b.args)
 	clear(b.keys.all)
 	*b = batch{
-		acts: b.acts[:0], items: b.items[:0], itemOf: b.itemOf[:0], rules: b.rules[:0], order: b.order[:0],
+		acts: b.acts[:0], items: b.items[:0], itemOf: b.itemOf[:0], rules: b.rules[:0], ruled: b.ruled[:0], order: b.order[:0],
 		packet: b.packet[:0], args: b.args[:0], keys: keyring{all: b.keys.all[:0], names: b.keys.names[:0]},
 	}
 	batches.Put(b)

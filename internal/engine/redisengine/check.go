@@ -210,6 +210,7 @@ func (s *Store) try(ctx context.Context, tag string) error {
 func (s *Store) tryRare(ctx context.Context, key string) error {
 	for _, err := range []error{
 		s.client.LSet(ctx, key, 0, "").Err(), s.client.LTrim(ctx, key, 0, 0).Err(), s.client.ZRem(ctx, key, "").Err(),
+		s.client.BitPos(ctx, key, 1, 0, 0).Err(),
 		s.client.ZRangeByScore(ctx, key, &redis.ZRangeBy{Min: "0", Max: "0"}).Err(),
 	} {
 		if redis.IsPermissionError(err) {

@@ -205,7 +205,8 @@ func TestPageOfLives(t *testing.T) {
 	}
 }
 
-// TestHealsALostTTL removes a key's TTL behind the store's back.
+// TestHealsALostTTL removes a key's TTL behind the store's back. The next charge sets it again; of a
+// rolling_window, the next one in another bucket.
 func TestHealsALostTTL(t *testing.T) {
 	t.Parallel()
 	client := dial(t, testserver.StartRedis(t).Addr())
@@ -215,16 +216,28 @@ func TestHealsALostTTL(t *testing.T) {
 	}
 	ctx := context.Background()
 	for id := range algo.Steps {
-		l := weir.PerHour(10)
-		l.Algorithm = weir.Algorithm(id)
+		l := weir.PerHour(100_000)
+		if l.Algorithm = weir.Algorithm(id); l.Algorithm == weir.SlidingLog || l.Algorithm == weir.Concurrency {
+			l.Count = 10
+		}
+		if l.Algorithm == weir.RollingWindow {
+			l.Period, l.Buckets = time.Minute, 3600
+		}
 		charge := weir.Charge{Key: fmt.Sprint("key ", id), Limit: l.MustCompile(), Cost: 1}
+		bucket := int64(0)
 		for i := range 2 {
+			for width := charge.Limit.Rule().Width; width > 0 && time.Now().UnixMicro()/width <= bucket; {
+				time.Sleep(time.Millisecond)
+			}
 			a := storetest.NewAct(charge)
 			if charge.Limit.Algorithm == weir.Concurrency {
 				a.ID, a.Scope.Owner = fmt.Sprint("holder ", i), a.Charges[0].Key
 			}
 			if store.Take(ctx, []*weir.Act{a}); !a.Allowed() {
 				t.Fatalf("%v: %+v %v", charge.Limit, a.Decisions, a.Err)
+			}
+			if width := charge.Limit.Rule().Width; width > 0 {
+				bucket = a.Decisions[0].At.UnixMicro() / width
 			}
 			name := store.KeyOf(&charge)
 			if client.PTTL(ctx, name).Val() <= 0 {

@@ -60,6 +60,10 @@ func (b *batch) pack(moreKeys []string, moreArgs ...any) {
 	b.keys.name()
 	b.args = append(b.args[:0], nil, nil, len(b.keys.all)+len(moreKeys))
 	b.order, b.packet = b.order[:0], append16(b.packet[:0], len(b.rules))
+	b.ruled = b.ruled[:0]
+	for r := range b.rules {
+		b.ruled = append(b.ruled, int32(r))
+	}
 	if b.plain {
 		b.packPlain()
 	} else {
@@ -69,20 +73,26 @@ func (b *batch) pack(moreKeys []string, moreArgs ...any) {
 		b.args = append(b.args, moreKeys[i])
 	}
 	b.args = append(b.args, (*request)(b))
-	for i := range b.rules {
-		b.args = append(b.args, &b.rules[i].ttl)
+	for _, r := range b.ruled {
+		b.args = append(b.args, &b.rules[r].ttl)
 	}
 	b.args = append(b.args, moreArgs...)
 }
 
-// packPlain packs the keys of each rule with their runs.
+// packPlain packs the keys of each rule with their runs, the rolling windows last.
 func (b *batch) packPlain() {
-	for r := range b.rules {
+	slices.SortStableFunc(b.ruled, func(r, s int32) int { return b.rules[r].parts() - b.rules[s].parts() })
+	whole := 0
+	for _, r := range b.rules {
+		whole += (1 - r.parts()) * int(r.keys)
+	}
+	b.packet = append16(b.packet, whole)
+	for _, r := range b.ruled {
 		b.packet = appendRule(b.packet, b.rules[r].Rule)
 		b.packet = append16(b.packet, int(b.rules[r].keys))
 		for k := range b.keys.all {
 			own := &b.keys.all[k]
-			if own.rule != int32(r)+1 {
+			if own.rule != r+1 {
 				continue
 			}
 			b.args = append(b.args, &own.name)

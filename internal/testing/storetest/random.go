@@ -28,7 +28,9 @@ func RandomLimit(rng *rand.Rand, algorithm weir.Algorithm) *weir.Limit {
 				l.Burst = 1 + rng.Int64N(30)
 			}
 		case traits.Buckets:
-			l.Buckets = 2 + rng.IntN(9)
+			if l.Buckets = 2 + rng.IntN(9); l.Buckets == 10 {
+				l.Buckets = 100 + rng.IntN(200)
+			}
 		case traits.Calendars:
 			l.Anchor = weir.Anchor(rng.IntN(2))
 			if rng.IntN(3) == 0 {

@@ -3,7 +3,7 @@
 --
 -- KEYS[k]    the state of one key, in the order of the request, each once
 -- ARGV[1]    the request, packed big-endian:
---              rules                                         I2
+--              rules, keys without those of rolling windows, which come last  I2 I2
 --              a rule, as in head.lua, and the number of its keys, at least 1
 --                                      B B I7 I7 I7 I7 I7 I7 I7 I2
 --              each followed by its keys, a key being its runs, at least one:
@@ -15,14 +15,18 @@
 --              keys that held something foreign, at          I2 I7
 --              a run, as in head.lua                         I7 I7 I7 I7
 local request, foreign, n, refundable = ARGV[1], 0, #KEYS, false
+local rules, texts, pos = unpack('>I2I2', request)
 -- Tables cost more than the arithmetic, so a single key uses none.
-local one, values, lives, only
+local one, values, lives, only, parts, tally, latest, spot, whole
 -- The reply, as numbers: packing them run by run costs more.
 local reply, told
+if texts < n then
+  -- @include rolling_window functions
+end
 if n > 1 then
-  values, lives, reply, told = call('MGET', spread(KEYS)), {}, {}, 0
+  values, lives, parts, reply, told = texts > 0 and call('MGET', spread(KEYS, 1, texts)) or {}, {}, {}, {}, 0
   local missing
-  for k = 1, n do
+  for k = 1, texts do
     if not values[k] then
       missing = missing or {}
       missing[#missing + 1] = KEYS[k]
@@ -32,14 +36,14 @@ if n > 1 then
     -- MGET finds nothing where a key is missing or holds another type than a string.
     foreign = call('EXISTS', spread(missing))
   end
-else
+elseif texts > 0 then
   one = redis.pcall('GET', KEYS[1])
   if one and one.err then
     foreign, one = 1, false
   end
 end
 
-local k, rules, pos = 0, unpack('>I2', request)
+local k = 0
 for r = 1, rules do
   local id, flags, burst, cap, debt, p, q, x, y, keys
   id, flags, burst, cap, debt, p, q, x, y, keys, pos = unpack('>BBI7I7I7I7I7I7I7I2', request, pos)
@@ -64,7 +68,7 @@ for r = 1, rules do
       end
     until how % 8 < 4
     if dirty or used ~= aged then
-      local key, life = KEYS[k], ARGV[r + 1]
+      local key, life, patches = KEYS[k], ARGV[r + 1], nil
       if used > burst then
         local fresh = 0
         -- @fresh
@@ -72,9 +76,9 @@ for r = 1, rules do
       end
       -- @save
       if values then
-        values[k], lives[k] = value, life
+        values[k], lives[k], parts[k] = value, life, patches
       else
-        call('SET', key, value, 'PX', life)
+        -- @section put
       end
     end
   end
@@ -85,9 +89,9 @@ end
 
 -- Write each changed key once.
 for k = 1, values and n or 0 do
-  local key, value, life = KEYS[k], values[k], lives[k]
-  if life then
-    call('SET', key, value, 'PX', life)
+  local key, value, life, patches = KEYS[k], values[k], lives[k], parts[k]
+  if life ~= nil then
+    -- @section put
   end
 end
 return pack('>I2I7' .. string.rep('I7', told), foreign, now, spread(reply))

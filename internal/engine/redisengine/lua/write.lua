@@ -8,7 +8,7 @@ for k = 1, #KEYS do
       call('SET', key, ext, 'PX', used)
     end
   elseif dirty or used ~= aged then
-    local id, flags, burst, p, q, x, y, life, value = rule[1], rule[2], rule[3], rule[6], rule[7], rule[8], rule[9], rule[10], nil
+    local id, flags, burst, p, q, x, y, life, value, patches = rule[1], rule[2], rule[3], rule[6], rule[7], rule[8], rule[9], rule[10], nil, nil
     if used > burst then
       local fresh = 0
       -- @fresh
@@ -16,8 +16,6 @@ for k = 1, #KEYS do
     end
     local refundable = REFUNDABLE[k]
     -- @save
-    if value then
-      call('SET', key, value, 'PX', life)
-    end
+    -- @section put
   end
 end
