@@ -83,7 +83,7 @@ func Peers(folder string) (found []Limiter, missing []string) {
 	}
 	add(Limiter{Name: "Limitador, memory", Version: "0.14.0", Family: Window, Open: limitador("memory")}, "limitador/release/child")
 	add(Limiter{Name: "Limitador, Redis", Version: "0.14.0", Family: Window, Redis: true, Open: limitador("redis")}, "limitador/release/child")
-	add(Limiter{Name: "Limitador, Redis behind its cache", Version: "0.14.0", Family: Window, Redis: true, Open: limitador("cached")}, "limitador/release/child")
+	add(Limiter{Name: "Limitador, Redis behind its cache", Version: "0.14.0", Family: Window, Redis: true, Cached: true, Open: limitador("cached")}, "limitador/release/child")
 	add(Limiter{Name: "gubernator, token bucket", Version: "2.21.0", Family: Window, Open: gubernator(filepath.Join(folder, "bin/gubernator"), "TOKEN_BUCKET")}, "bin/gubernator")
 	add(Limiter{Name: "gubernator, leaky bucket", Version: "2.21.0", Open: gubernator(filepath.Join(folder, "bin/gubernator"), "LEAKY_BUCKET")}, "bin/gubernator")
 	java := filepath.Join(folder, "bucket4j")

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -92,6 +93,7 @@ func TestTable(t *testing.T) {
 	if !found || !ends {
 		t.Fatalf("%s has no marks for the table", *table)
 	}
+	fmt.Fprintf(&out, "\nMeasured on %s with %s on %s/%s with %d processors, in one run.\n", time.Now().UTC().Format(time.DateOnly), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
 	text := string(head) + "<!-- promises -->\n" + out.String() + "<!-- end of promises -->\n" + string(tail)
 	if err := os.WriteFile(*table, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

@@ -58,6 +58,7 @@ type Limiter struct {
 	Redis         bool // several instances share one
 	IDs           bool // a repeated call may carry an ID
 	NoCosts       bool // each call takes one unit
+	Cached        bool // no call waits for Redis, which is told later
 	// RedisArgs are arguments of the Redis server, such as a module to load.
 	RedisArgs []string
 	// WholeSeconds limiters have no periods but a second, a minute, an hour and a day.
