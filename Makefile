@@ -96,6 +96,7 @@ generate: ## write what is made of the code: the JSON Schema of rules files, and
 
 .PHONY: bench
 bench: ## measure side by side with other limiters, in ROUNDS rounds that benchstat can compare
+	scripts/promises.sh -install throttlecrab
 	cd server/bench && for round in $$(seq $(ROUNDS)); do \
 	  GOWORK=off $(GO) test -run '^$$' -bench 'Redis|Memory|Listeners' -benchtime $(BENCHTIME) -timeout $(TIMEOUT) . || exit 1; done
 

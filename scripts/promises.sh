@@ -3,16 +3,21 @@
 # installs the others, at fixed versions, into the user's cache folder. A limiter that cannot be
 # installed is named in one line, and left out of the table.
 # Usage: promises.sh [arguments of the test, such as -only redis_rate, which writes no table]
+# or: promises.sh -install throttlecrab, which installs that limiter and checks nothing.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 GO=${GO:-go}
 folder=${XDG_CACHE_HOME:-$HOME/.cache}/weir/promises
 mkdir -p "$folder/bin" "$folder/node"
 
+wanted=
+[ "${1:-}" = -install ] && wanted=$2
+
 # try installs a limiter unless it is there. Its log has the name's first word.
 try() {
   local name=$1 there=$2 log=$folder/${1%% *}.log
   shift 2
+  [ -z "$wanted" ] || [ "$wanted" = "$name" ] || return 0
   [ -e "$folder/$there" ] || "$@" >"$log" 2>&1 || echo "promises: SKIPPED: $name cannot be installed: see $log" >&2
 }
 
@@ -25,6 +30,7 @@ install_python() {
 }
 
 install_crab() {
+  [ -e "$folder/python/bin/python" ] || install_python || return
   printf '#!/bin/sh\nexec "%s/python/bin/python" -m grpc_tools.protoc "$@"\n' "$folder" >"$folder/bin/protoc" && chmod +x "$folder/bin/protoc" &&
     PROTOC=$folder/bin/protoc cargo install --quiet --locked --root "$folder/crab" --version 0.4.40 throttlecrab-server
 }
@@ -57,5 +63,6 @@ try redis-cell cell/release/libredis_cell.so install_cell
 try Limitador limitador/release/child install_limitador
 try bucket4j bucket4j/Child.class install_bucket4j
 try throttlecrab crab/bin/throttlecrab-server install_crab
+[ -z "$wanted" ] || exit 0
 
 cd tools/promises && GOWORK=off "$GO" test -count=1 -timeout 60m -run '^TestTable$' -v . -args -peers "$folder" -table ../../docs/comparison.md "$@" | grep -v '^=== '

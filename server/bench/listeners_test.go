@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/weirlimit/weir/internal/testing/testserver"
 )
@@ -27,11 +28,15 @@ descriptors:
     rate_limit: {requests_per_unit: 1, unit: day}
 `
 
+// token is what callers show to the server that wants one.
+const token = "0123456789abcdef0123456789abcdef"
+
 // BenchmarkListeners asks weir serve, on its store in memory, for decisions on one key through each
-// listener, and a Redis to count. It reports the CPU time of the server.
+// listener, a Redis to count, and throttlecrab, if it is installed, for decisions. It reports the
+// CPU time of the server.
 func BenchmarkListeners(b *testing.B) {
 	counter := testserver.StartRedis(b)
-	weir := startWeir(b)
+	weir, crab := startWeir(b), startThrottlecrab(b)
 	ample, tight := []string{"999999999", "1000000000", "3600"}, []string{"0", "1", "86400"}
 	for _, c := range []struct {
 		name, address, granted, refused string
@@ -39,7 +44,11 @@ func BenchmarkListeners(b *testing.B) {
 	}{
 		{"weir, RESP", weir.resp, bulk(append([]string{"CL.THROTTLE", "user:42"}, ample...)...), bulk(append([]string{"CL.THROTTLE", "spent:42"}, tight...)...), weir.pid},
 		{"redis-server, INCR", counter.Addr(), bulk("INCR", "user:42"), "", counter.Pid()},
+		{"throttlecrab, RESP", crab.resp, bulk("THROTTLE", "user:42", "999999", "100000000", "60"), "", crab.pid},
 	} {
+		if c.pid == 0 {
+			continue
+		}
 		b.Run("limiter="+c.name, func(b *testing.B) {
 			for _, load := range []struct{ connections, together int }{{4, 64}, {64, 1}, {8, 1}} {
 				name := fmt.Sprintf("connections=%d/pipeline=%d/", load.connections, load.together)
@@ -67,10 +76,87 @@ func BenchmarkListeners(b *testing.B) {
 		} {
 			b.Run("limiter=weir, gRPC/connections=2/calls=256/"+name, func(b *testing.B) { calls(b, weir.pid, weir.grpc, 2, 128, message) })
 		}
-		b.Run("limiter=weir, HTTP/connections=64/"+work, func(b *testing.B) {
+		b.Run("limiter=weir, HTTP GET/connections=64/"+work, func(b *testing.B) {
 			h2load(b, weir.pid, "--h1", "-c", "64", "http://"+weir.http+"/v1/auth?domain=demo&"+entry+"=u1")
 		})
 	}
+	benchmarkHTTP(b, weir, crab)
+}
+
+// benchmarkHTTP asks for decisions that are granted, in turns.
+func benchmarkHTTP(b *testing.B, weir, crab listeners) {
+	secret := filepath.Join(b.TempDir(), "token")
+	if err := os.WriteFile(secret, []byte(token), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	guarded := startWeir(b, "--http-token-file", secret)
+	authorization := []string{"-H", "Authorization: Bearer " + token}
+	query := "/v1/auth?domain=demo&user=u1"
+	act := `{"domain":"demo","descriptors":[{"entries":[{"key":"user","value":"u1"}]}]}`
+	for _, connections := range []string{"64", "8"} {
+		for _, c := range []struct {
+			name   string
+			server listeners
+			path   string
+			body   string // of a POST; empty: GET
+			fields []string
+		}{
+			{"weir, HTTP GET, no token", weir, query, "", nil},
+			{"weir, HTTP GET, token", guarded, query, "", authorization},
+			{"weir, HTTP POST, no token", weir, "/v1/take", act, nil},
+			{"weir, HTTP POST, token", guarded, "/v1/take", act, authorization},
+			{"throttlecrab, HTTP POST", crab, "/throttle", `{"key":"user:42","max_burst":999999,"count_per_period":100000000,"period":60}`, nil},
+		} {
+			if c.server.pid == 0 {
+				continue
+			}
+			args := append([]string{"--h1", "-c", connections, "http://" + c.server.http + c.path}, c.fields...)
+			if c.body != "" {
+				body := filepath.Join(b.TempDir(), "act")
+				if err := os.WriteFile(body, []byte(c.body), 0o600); err != nil {
+					b.Fatal(err)
+				}
+				args = append(args, "-d", body, "-H", "content-type: application/json")
+			}
+			b.Run("limiter="+c.name+"/connections="+connections, func(b *testing.B) { h2load(b, c.server.pid, args...) })
+		}
+	}
+}
+
+// startThrottlecrab starts throttlecrab from where scripts/promises.sh installs it, and stops it
+// with the benchmark. Without it, the listeners have no process.
+func startThrottlecrab(b *testing.B) (l listeners) {
+	b.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		b.Fatal(err)
+	}
+	program := filepath.Join(cache, "weir", "promises", "crab", "bin", "throttlecrab-server")
+	if _, err := os.Stat(program); err != nil {
+		b.Log("throttlecrab is left out: ", err)
+		return listeners{}
+	}
+	l.http, l.resp = testserver.FreeAddr(b), testserver.FreeAddr(b)
+	httpHost, httpPort, _ := net.SplitHostPort(l.http)
+	respHost, respPort, _ := net.SplitHostPort(l.resp)
+	crab := exec.Command(program, "--http", "--http-host", httpHost, "--http-port", httpPort,
+		"--redis", "--redis-host", respHost, "--redis-port", respPort, "--store", "adaptive", "--log-level", "error")
+	testserver.Start(b, crab)
+	l.pid = crab.Process.Pid
+	for _, address := range []string{l.http, l.resp} {
+		for {
+			conn, err := net.Dial("tcp", address)
+			if err == nil {
+				conn.Close()
+				break
+			}
+			if b.Context().Err() != nil {
+				b.Fatal(err)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	return l
 }
 
 // spent runs work of b.N decisions and reports what it costs a process.
@@ -119,7 +205,7 @@ type listeners struct {
 }
 
 // startWeir builds weir, serves, and stops it with the benchmark.
-func startWeir(b *testing.B) (l listeners) {
+func startWeir(b *testing.B, flags ...string) (l listeners) {
 	b.Helper()
 	program, rules := filepath.Join(b.TempDir(), "weir"), filepath.Join(b.TempDir(), "rules.yaml")
 	build := exec.Command("go", "build", "-o", program, "./cmd/weir")
@@ -131,7 +217,9 @@ func startWeir(b *testing.B) (l listeners) {
 	if err := os.WriteFile(rules, []byte(rulesFile), 0o600); err != nil {
 		b.Fatal(err)
 	}
-	weir := exec.Command(program, "serve", "--config", rules, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--admin", "off", "--log-level", "warn")
+	weir := exec.Command(program, append([]string{
+		"serve", "--config", rules, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--admin", "off", "--log-level", "warn",
+	}, flags...)...)
 	weir.Stderr = os.Stderr
 	out, err := weir.StdoutPipe()
 	if err == nil {
