@@ -87,6 +87,7 @@ var Register = []Claim{
 	{Page: "docs/migrating-envoyproxy.md", Because: "TestVariablesSetFlags has the variables, TestCompared the flag"},
 	{Page: "docs/models.md", Has: "--upstream", Because: "needs a provider; the tests of server/internal/models/meter forward to theirs"},
 	{Page: "docs/models.md", Test: "server/internal/testing/e2e.TestModelsDocs"},
+	{Page: "docs/litellm.md", Because: "needs LiteLLM, 750 MB of packages for Python; the page says when it was run, and with which versions"},
 	{Page: "docs/your-limits.md", Test: "server/internal/testing/e2e.TestYourLimitsDocs"},
 	{Page: "docs/raising-limits.md", Test: "server/internal/testing/e2e.TestRaisingLimitsDocs"},
 	{Page: "docs/envoy-gateway.md", Has: "apiVersion:", Because: "needs a cluster; TestEnvoyGateway and TestAIGateway send what the gateways send"},
