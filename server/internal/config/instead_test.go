@@ -24,6 +24,9 @@ descriptors:
 	const general = "  - {key: user, rate_limit: {algorithm: gcra, unit: day, requests_per_unit: 10, INSTEAD}}\n"
 	const special = "  - {key: user, descriptors: [{key: model, value: MODEL, rate_limit: {algorithm: gcra, unit: day, requests_per_unit: 10, INSTEAD}}]}\n"
 	of := func(model string) string { return strings.Replace(special, "MODEL", model, 1) }
+	budget := func(dollars string) string {
+		return "  - {key: user, rate_limit: {algorithm: fixed_window, unit: day, count: usd, dollars: " + dollars + ", INSTEAD}}\n"
+	}
 	for _, test := range []struct {
 		rules, instead string
 		model          string
@@ -54,6 +57,10 @@ descriptors:
 		{general, "instead: cheap-1, at: 0.9", "", 0, `at is "0.9"; want 0% … 100%`},
 		{general, "instead: cheap-1, at: 90%, lease: true", "", 0, "at beside lease: true"},
 		{strings.Replace(general, "gcra, unit: day", "concurrency, period: 30s", 1), "instead: cheap-1, at: 90%", "", 0, "at beside algorithm: concurrency"},
+		{budget("20000"), "instead: cheap-1, at: 95%", "cheap-1", 1_000_000_000, ""},
+		{budget("20000"), "instead: cheap-1, at: 90%", "", 0, `at is "90%"; want at least 95%, which leaves at most $1000`},
+		{budget("30000"), "instead: cheap-1, at: 96.66%", "", 0, `at is "96.66%"; want at least 96.67%, which leaves at most $1000`},
+		{budget("30000"), "instead: cheap-1, at: 96.67%", "cheap-1", 999_000_000, ""},
 		{general, "instead: cheap-1, block: 1m", "", 0, "instead beside block; want one of the two"},
 		{strings.Replace(general, "algorithm: gcra, ", "", 1), "instead: cheap-1", "", 0, "instead without algorithm"},
 	} {

@@ -166,7 +166,7 @@ var inLimit = newScope("in rate_limit", "rate_limit",
 	property{name: "was", ours: true, doc: "An earlier name of the limit. The limit keeps the keys of that name, so that nothing is forgotten that was used under it. Needs a name."},
 	property{name: "show", form: asTruth, ours: true, doc: "Let everybody whom the limit applies to see at GET /v1/me of weir models what is used of it. The limits of one key and one user are always shown. Needs an algorithm."},
 	property{name: "instead", ours: true, doc: "The model that weir models puts in place of a dearer one, once, when this limit refuses a request to it: a name, or a pattern, for which the first row of the prices without a * counts that it matches. The request is then planned anew. Not with block. docs/models.md explains it."},
-	property{name: "at", form: asPart, ours: true, absent: "100%", doc: "The part of the limit from which instead is taken, 1% … 99%. The rest is left to requests that have no cheaper model. Needs instead."},
+	property{name: "at", form: asPart, ours: true, absent: "100%", doc: "The part of the limit from which instead is taken, 1% … 99%. The rest, at most 1000000000 units or $1000, is left to requests that have no cheaper model. Needs instead."},
 )
 
 // inModel has the keys of a row of the price table.
