@@ -2,6 +2,7 @@ package weir
 
 import (
 	"fmt"
+	"hash/maphash"
 	"time"
 
 	"github.com/weirlimit/weir/internal/algo"
@@ -32,6 +33,9 @@ func (a *Act) check() error {
 	}
 	if len(a.Charges) == 1 {
 		return nil
+	}
+	if err := a.checkKeys(); err != nil {
+		return err
 	}
 	if err := a.checkAlternatives(); err != nil {
 		return err
@@ -117,7 +121,7 @@ func (a *Act) checkCharge(i int) error {
 	if i == 0 {
 		return nil
 	}
-	return a.checkKey(i)
+	return nil
 }
 
 // checkAnswer checks the answer that an Amend holds for a charge.
@@ -258,6 +262,43 @@ func (c *Charge) tag() string {
 		return c.HashTag
 	}
 	return c.Key
+}
+
+// checkKeys refuses keys that come under two limits in one act. Only charges whose key an earlier
+// one has are compared with others.
+func (a *Act) checkKeys() error {
+	var keys keySet
+	for i := range a.Charges {
+		if len(a.Charges) > fewCharges && !keys.add(a.Charges, i) {
+			continue
+		}
+		if err := a.checkKey(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fewCharges are compared with one another faster than their keys are hashed.
+const fewCharges = 8
+
+// A keySet is the keys of an act's charges: a hash table of the first charge of each key, from 1.
+type keySet [256]uint8
+
+var keySeed = maphash.MakeSeed()
+
+// add adds the key of the i-th charge, and reports whether it was there.
+func (s *keySet) add(charges []Charge, i int) bool {
+	key := charges[i].Key
+	for at := uint8(maphash.String(keySeed, key)); ; at++ {
+		switch first := s[at]; {
+		case first == 0:
+			s[at] = uint8(i + 1)
+			return false
+		case charges[first-1].Key == key:
+			return true
+		}
+	}
 }
 
 // checkKey refuses a key that comes under two limits in one act.

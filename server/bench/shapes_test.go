@@ -3,6 +3,8 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -65,11 +67,23 @@ func manyBuckets(kind Kind) []Contestant {
 	}
 }
 
+// severalKeys are acts of one key and of several, under a limit each.
+func severalKeys(kind Kind) []Contestant {
+	var all []Contestant
+	for _, n := range []int{1, 8, 64} {
+		limits := slices.Repeat([]weir.Limit{{Count: 50_000_000, Period: time.Hour}}, n)
+		all = append(all, shape{name: fmt.Sprintf("weir, %d keys", n), ask: allowOne, limits: limits}.on(kind))
+	}
+	return all
+}
+
 // BenchmarkRedisShapes compares uses of a limiter on Redis with the plain one.
 func BenchmarkRedisShapes(b *testing.B) {
 	r := startServer(b)
 	buckets := scenario{name: "buckets", keys: Uniform(1000), callers: []int{64}, warm: 1000}
 	buckets.run(b, manyBuckets(Redis), r)
+	keys := scenario{name: "keys of an act", keys: Uniform(1000), callers: []int{64}, warm: 1000}
+	keys.run(b, severalKeys(Redis), r)
 	held := scenario{name: "10 000 keys", limits: []Limit{Ample}, keys: Uniform(10_000), callers: []int{64}}
 	held.run(b, []Contestant{
 		shape{name: "weir", ask: allowOne}.on(Redis),
@@ -100,6 +114,8 @@ func openFirstExample(ends bool) func(Env) (Limiter, error) {
 func BenchmarkMemoryShapes(b *testing.B) {
 	buckets := scenario{name: "buckets", keys: Uniform(1000), callers: []int{1}, warm: 1000}
 	buckets.run(b, manyBuckets(Memory), nil)
+	keys := scenario{name: "keys of an act", keys: Uniform(1000), callers: []int{1}, warm: 1000}
+	keys.run(b, severalKeys(Memory), nil)
 
 	slots := scenario{name: "slots", keys: Hot(), callers: []int{1}}
 	var holders []Contestant
