@@ -97,7 +97,7 @@ var Register = []Claim{
 	{Page: "docs/gateways.md", Test: "server/internal/cli.TestRulesDocs"},
 	{Page: "docs/rlqs.md", File: "rlqs.yaml", Test: "server/internal/cli.TestRulesDocs"},
 	{Page: "docs/rlqs.md", Language: "console", Test: "server/internal/cli.TestRulesDocs"},
-	{Page: "docs/rlqs.md", Has: "typed_config", Because: "TestQuotaPage starts an Envoy with it"},
+	{Page: "docs/rlqs.md", Has: "typed_config", Test: "server/internal/testing/e2e.TestQuotaPage"},
 	{Page: "docs/rlqs.md", Language: "sh", Because: "TestQuotaPage starts a server so, at free ports"},
 	{Page: "docs/envoy.md", File: "slots.yaml", Test: "server/internal/cli.TestRulesDocs"},
 	{Page: "docs/envoy.md", File: "tokens.yaml", Test: "server/internal/cli.TestRulesDocs"},
