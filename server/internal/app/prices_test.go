@@ -1,7 +1,6 @@
 package app
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -112,9 +112,11 @@ func TestPriceFileChanges(t *testing.T) {
 func TestOldPrices(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		asOf := time.Now()
-		prices := pricesAge{asOf: func() time.Time { return asOf }, logger: slog.New(slog.NewTextHandler(&log, nil))}
+		lines := make(chan string, 10)
+		var asOf atomic.Pointer[time.Time]
+		begun := time.Now()
+		asOf.Store(&begun)
+		prices := pricesAge{asOf: func() time.Time { return *asOf.Load() }, logger: slog.New(slog.NewTextHandler(toChannel(lines), nil))}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
@@ -123,22 +125,32 @@ func TestOldPrices(t *testing.T) {
 		}()
 		time.Sleep(90*24*time.Hour + time.Minute)
 		synctest.Wait()
-		if log.Len() > 0 {
-			t.Errorf("after 90 days: %s", log.String())
+		if len(lines) > 0 {
+			t.Errorf("after 90 days: %s", <-lines)
 		}
 		time.Sleep(3 * 24 * time.Hour)
 		synctest.Wait()
-		if n := strings.Count(log.String(), "level=WARN"); n != 3 || !strings.Contains(log.String(), "days=91") {
-			t.Errorf("%d warnings after 93 days, want 3: %s", n, log.String())
+		if n := len(lines); n != 3 {
+			t.Fatalf("%d warnings after 93 days, want 3", n)
 		}
-		asOf = time.Time{} // The rules have their prices themselves now.
-		log.Reset()
+		if first := <-lines; !strings.Contains(first, "level=WARN") || !strings.Contains(first, "days=91") {
+			t.Error(first)
+		}
+		asOf.Store(new(time.Time)) // The rules have their prices themselves now.
 		time.Sleep(3 * 24 * time.Hour)
 		synctest.Wait()
-		if log.Len() > 0 || prices.age() != 0 {
-			t.Errorf("without a price file: %v, %s", prices.age(), log.String())
+		if len(lines) != 2 || prices.age() != 0 {
+			t.Errorf("without a price file: %v, %d further lines", prices.age(), len(lines)-2)
 		}
 		cancel()
 		<-ended
 	})
+}
+
+// toChannel sends each line of a log.
+type toChannel chan<- string
+
+func (c toChannel) Write(line []byte) (int, error) {
+	c <- string(line)
+	return len(line), nil
 }
