@@ -165,8 +165,8 @@ func TestPrivateWordsCatches(t *testing.T) {
 	}
 }
 
-// TestCommentsName: a comment begins with the name that it describes, in any number. What was
-// renamed without its comment is found so.
+// TestCommentsName: a comment begins with the name that it describes, singular or plural. This
+// finds functions and types that were renamed without their comments.
 func TestCommentsName(t *testing.T) {
 	t.Parallel()
 	described := 0

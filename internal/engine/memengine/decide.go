@@ -273,9 +273,9 @@ func (c *call) report(a *weir.Act, now int64) {
 			c.reportBlock(d, i)
 		}
 		if c.answered != nil {
-			told := &c.answered[i]
-			told.Remaining, told.ResetAfter = d.Remaining, d.ResetAfter
-			d.RetryAfter, d.Blocked = told.RetryAfter, told.Blocked
+			answered := &c.answered[i]
+			answered.Remaining, answered.ResetAfter = d.Remaining, d.ResetAfter
+			d.RetryAfter, d.Blocked = answered.RetryAfter, answered.Blocked
 		}
 	}
 }

@@ -20,7 +20,7 @@ type mutation struct {
 
 var mutants = []mutation{
 	{"a blocked key is granted", "or blocked(i)), 0", "), 0", weir.SlidingLog},
-	{"a block is not told", "outcome, wait = 6, max(wait, blocked_for(i))", "outcome = 6", weir.FixedWindow},
+	{"a block is not reported", "outcome, wait = 6, max(wait, blocked_for(i))", "outcome = 6", weir.FixedWindow},
 	{"a refusal extends a block", "REFUSED[i] and USED[b] == 0 and", "REFUSED[i] and", weir.GCRA},
 	{"what is kept free blocks", "and not (KEEP and KEEP[i] > 0)", "", weir.GCRA},
 	{"a cost that never fits blocks", "if outcome == 2 then\n      USED[b]", "if outcome > 1 then\n      USED[b]", weir.TokenBucket},

@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// Sockets of Go never wait in a system call, so the scheduler is not told of these: telling it
-// costs as much as a tenth of a request, and more where it then takes the processor away.
+// Go's sockets never block in a system call, so these calls skip the scheduler's accounting. That
+// costs a tenth of a request, and more where the scheduler then takes the processor away.
 
 func read(fd int, p []byte) (int, error) { return call(syscall.SYS_READ, fd, p) }
 

@@ -19,12 +19,12 @@ local rules, texts, pos = unpack('>I2I2', request)
 -- Tables cost more than the arithmetic, so a single key uses none.
 local one, values, lives, only, parts, tally, latest, spot, whole
 -- The reply, as numbers: packing them run by run costs more.
-local reply, told
+local reply, filled
 if texts < n then
   -- @include rolling_window functions
 end
 if n > 1 then
-  values, lives, parts, reply, told = texts > 0 and call('MGET', spread(KEYS, 1, texts)) or {}, {}, {}, {}, 0
+  values, lives, parts, reply, filled = texts > 0 and call('MGET', spread(KEYS, 1, texts)) or {}, {}, {}, {}, 0
   local missing
   for k = 1, texts do
     if not values[k] then
@@ -58,11 +58,11 @@ for r = 1, rules do
     repeat
       -- @section run
       if not reply and how % 8 >= 4 then
-        reply, told = {}, 0
+        reply, filled = {}, 0
       end
       if reply then
-        reply[told + 1], reply[told + 2], reply[told + 3], reply[told + 4] = granted, first, was, second
-        told = told + 4
+        reply[filled + 1], reply[filled + 2], reply[filled + 3], reply[filled + 4] = granted, first, was, second
+        filled = filled + 4
       else
         only = pack('>I2I7I7I7I7I7', foreign, now, granted, first, was, second)
       end
@@ -94,4 +94,4 @@ for k = 1, values and n or 0 do
     -- @section put
   end
 end
-return pack('>I2I7' .. string.rep('I7', told), foreign, now, spread(reply))
+return pack('>I2I7' .. string.rep('I7', filled), foreign, now, spread(reply))
