@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"sync"
 	"testing"
 )
 
@@ -19,25 +18,8 @@ const (
 // calls makes b.N calls over connections, so many at a time on each. message returns the message of
 // a call, behind the five bytes of gRPC.
 func calls(b *testing.B, pid int, address string, connections, together int, message func(i int) []byte) {
-	var conns []net.Conn
-	for range connections {
-		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			b.Fatal(err)
-		}
-		defer conn.Close()
-		conns = append(conns, conn)
-	}
-	spent(b, pid, func() {
-		var all sync.WaitGroup
-		for c, conn := range conns {
-			all.Go(func() {
-				if err := callAll(conn, (b.N+c)/connections, together, message); err != nil {
-					b.Error(err)
-				}
-			})
-		}
-		all.Wait()
+	over(b, pid, address, connections, func(conn net.Conn, n int) error {
+		return callAll(conn, n, together, message)
 	})
 }
 

@@ -247,8 +247,8 @@ func startWeir(b *testing.B, flags ...string) (l listeners) {
 	return l
 }
 
-// command sends b.N commands over connections, so many of them together.
-func command(b *testing.B, pid int, address, text string, connections, together int) {
+// over shares b.N calls among connections, each of which use gets in a goroutine of its own.
+func over(b *testing.B, pid int, address string, connections int, use func(conn net.Conn, n int) error) {
 	var conns []net.Conn
 	for range connections {
 		conn, err := net.Dial("tcp", address)
@@ -262,23 +262,31 @@ func command(b *testing.B, pid int, address, text string, connections, together 
 		var all sync.WaitGroup
 		for c, conn := range conns {
 			all.Go(func() {
-				in := bufio.NewReader(conn)
-				for left := (b.N + c) / connections; left > 0; left -= together {
-					n := min(left, together)
-					if _, err := io.WriteString(conn, strings.Repeat(text, n)); err != nil {
-						b.Error(err)
-						return
-					}
-					for range n {
-						if err := readReply(in); err != nil {
-							b.Error(err)
-							return
-						}
-					}
+				if err := use(conn, (b.N+c)/connections); err != nil {
+					b.Error(err)
 				}
 			})
 		}
 		all.Wait()
+	})
+}
+
+// command sends b.N commands over connections, so many of them together.
+func command(b *testing.B, pid int, address, text string, connections, together int) {
+	over(b, pid, address, connections, func(conn net.Conn, left int) error {
+		in := bufio.NewReader(conn)
+		for ; left > 0; left -= together {
+			n := min(left, together)
+			if _, err := io.WriteString(conn, strings.Repeat(text, n)); err != nil {
+				return err
+			}
+			for range n {
+				if err := readReply(in); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
 	})
 }
 
