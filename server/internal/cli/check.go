@@ -181,7 +181,9 @@ func check(cmd *cobra.Command, paths []string, overlayFile string, people *calle
 		printGuarantees(out, d.Descriptors)
 		if len(requests) == 0 {
 			printExempt(out, d.Descriptors)
-			printHeld(out, d.Descriptors)
+			if len(d.Models) == 0 { // weir models returns its slots
+				printHeld(out, d.Descriptors)
+			}
 			printCovered(out, d.Descriptors)
 			printWindows(out, d.Descriptors, time.Now())
 			printRefills(out, d.Descriptors)

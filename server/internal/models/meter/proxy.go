@@ -309,7 +309,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // of the connection.
 func (p *Proxy) prepare(w http.ResponseWriter, r *http.Request, x *exchange) error {
 	if x.endpoint = endpointOf(r.Method, x.path); x.endpoint == unknown {
-		return misunderstood(http.StatusNotFound, "unknown_path", "not_found_error", "the path is not metered: "+shorten(x.path))
+		return unknownPath(r.Method, x.path)
 	}
 	key, who, err := p.caller(w, r, x)
 	if err != nil {

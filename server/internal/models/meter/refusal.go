@@ -31,6 +31,7 @@ type refusal struct {
 	// final tells SDKs not to try again.
 	final bool
 	limit string // the limit that refused; empty: none
+	allow string // the method of the path, if the request has another one
 	// instead is a cheaper model to try, and insteadBy the limit that says so; empty: none.
 	instead, insteadBy string
 }
@@ -42,6 +43,18 @@ const invalidRequest = "invalid_request_error"
 
 func misunderstood(status int, code, other, message string) *refusal {
 	return &refusal{status: status, message: message, kind: invalidRequest, code: code, other: other, final: true}
+}
+
+// unknownPath refuses a request of no endpoint.
+func unknownPath(method, path string) *refusal {
+	for _, other := range []string{http.MethodGet, http.MethodPost} {
+		if endpointOf(other, path) != unknown {
+			r := misunderstood(http.StatusMethodNotAllowed, "unknown_method", invalidRequest, fmt.Sprintf("%s %s: want %s", shorten(method), path, other))
+			r.allow = other
+			return r
+		}
+	}
+	return misunderstood(http.StatusNotFound, "unknown_path", "not_found_error", "the path is not metered: "+shorten(path))
 }
 
 func invalidBody(message string) *refusal {
@@ -238,6 +251,9 @@ func (r *refusal) write(w http.ResponseWriter, f Form, id string) {
 	}
 	if r.limit != "" {
 		h.Set("Weir-Limit", headerText(r.limit))
+	}
+	if r.allow != "" {
+		h.Set("Allow", r.allow)
 	}
 	w.WriteHeader(r.status)
 	_, _ = w.Write(append(r.body(f, id), '\n'))

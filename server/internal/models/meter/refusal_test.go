@@ -415,6 +415,24 @@ func TestCatalog(t *testing.T) {
 	}
 }
 
+// TestMethods wants a request by another method to be told that of the path.
+func TestMethods(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, testRules, new(mockmodel.Server))
+	for _, c := range []struct{ method, path, allow string }{
+		{http.MethodGet, "/v1/chat/completions", http.MethodPost},
+		{http.MethodDelete, "/v1/messages", http.MethodPost},
+		{http.MethodPost, "/v1/models", http.MethodGet},
+		{http.MethodPost, "/v1/me", http.MethodGet},
+	} {
+		a := b.send(b.request(c.method, c.path, ""))
+		want := fmt.Sprintf(`"message":"%s %s: want %s"`, c.method, c.path, c.allow)
+		if a.StatusCode != http.StatusMethodNotAllowed || a.Header.Get("Allow") != c.allow || !strings.Contains(a.text, want) {
+			t.Errorf("%s %s: %d, Allow %q, %s", c.method, c.path, a.StatusCode, a.Header.Get("Allow"), a.text)
+		}
+	}
+}
+
 // TestStreamOptions wants a provider that does not know stream_options to be asked again
 // without them, once, and only if Weir added them.
 func TestStreamOptions(t *testing.T) {
