@@ -12,7 +12,7 @@ import (
 )
 
 // programs are those of others that the pages use.
-var programs = strings.Fields(`apt base64 caddy cat cd chmod complete cp curl cut docker echo exit for git go grep grpcurl haproxy head helm install jobs kill kubectl mkdir nginx node npm
+var programs = strings.Fields(`apt base64 caddy cat cd chmod complete cp curl cut docker echo exit for git go grep grpcurl haproxy head helm install jobs kill kubectl litellm mkdir nginx node npm
 export python3 h2load redis-benchmark redis-cli redis-server sed seq sha256sum sleep sort source ssh-keygen systemctl tar traefik uniq umask wait xargs done printf`)
 
 // TestCommandsInPages reads every command of every page, also those that no test can
