@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long a browser may take before the test fails.
-const patience = 180 * time.Second
+const patience = 8 * time.Minute
 
 // A browser shows one page, and remembers what it complained about.
 type browser struct {
@@ -130,7 +130,7 @@ func (b *browser) until(expression string) {
 	b.Helper()
 	pause := time.NewTicker(50 * time.Millisecond)
 	defer pause.Stop()
-	for deadline := time.Now().Add(patience / 4); b.text(expression) != "true"; <-pause.C {
+	for deadline := time.Now().Add(patience / 8); b.text(expression) != "true"; <-pause.C {
 		if time.Now().After(deadline) {
 			b.Fatalf("never true: %s; the page says\n%s", expression, b.text("document.body.innerText"))
 		}
