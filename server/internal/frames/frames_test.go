@@ -173,7 +173,7 @@ func serve(t testing.TB, o frames.Options) *peer {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
+	go func() { done <- server.Serve(small{listener}) }()
 	p := &peer{server, listener.Addr().String()}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
