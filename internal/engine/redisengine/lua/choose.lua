@@ -26,7 +26,7 @@ while from <= n do
         fitting, longer = false, max(longer, outcome == 4 and math.huge or wait)
       elseif holds then
         if keep >= 0 and not (WAIVED and WAIVED[i]) then
-          units = min(units, blocked(i) and 0 or rule[3] - used - need)
+          units = min(units, rule[3] - used - need, blocked(i) and 0 or units)
         end
       elseif units > 0 and keep >= 0 then
         units = min(units, floor((rule[3] - used - keep) / (cost / COST[i])))
