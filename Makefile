@@ -102,7 +102,7 @@ promises: ## check what Weir and other limiters promise, and write the table of 
 	@GO='$(GO)' scripts/promises.sh $(ARGS)
 
 .PHONY: gateways
-gateways: ## hold the resources in docs/gateways.md against the types of kgateway, agentgateway, Contour, Istio and Envoy; fetches their modules
+gateways: ## hold the resources in docs/gateways.md and docs/envoy-gateway.md against the types of kgateway, agentgateway, Contour, Istio, Envoy Gateway and Envoy; fetches their modules
 	cd deploy/check && GOWORK=off $(GO) test -count=1 -run '^TestGateways$$' . -args -gateways
 
 .PHONY: guard

@@ -11,13 +11,12 @@ import (
 	"github.com/weirlimit/weir/internal/testing/testserver"
 )
 
-// goInPages returns the Go of all pages: whole programs, or pieces of them. That of another
-// limiter is left out.
+// goInPages returns the Go of all pages: whole programs, or pieces of them.
 func goInPages(t *testing.T, programs bool) (all []pages.Block) {
 	t.Helper()
 	for _, page := range pages.All(t) {
 		for _, b := range pages.Blocks(t, page) {
-			if b.Language == "go" && b.File != "before" && strings.HasPrefix(b.Text, "package main\n") == programs {
+			if b.Language == "go" && strings.HasPrefix(b.Text, "package main\n") == programs {
 				all = append(all, b)
 			}
 		}

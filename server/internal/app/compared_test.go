@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testing/pages"
 )
 
 // comparedRules grant the path /login so often in a year.
@@ -82,6 +83,32 @@ func TestCompared(t *testing.T) {
 		return nil
 	})
 	wantInvalid(t, "no port", Options{RLSCompare: "ratelimit"}, "rls compare", "")
+}
+
+// TestComparedDocs holds the line of the log in docs/migrating-envoyproxy.md against one, of a year
+// in the place of a minute, which may end meanwhile.
+func TestComparedDocs(t *testing.T) {
+	t.Parallel()
+	limited := func(count int) string {
+		return rulesFor(t, fmt.Sprintf("domain: edge\ndescriptors:\n  - {key: path, rate_limit: {unit: year, requests_per_unit: %d}}\n", count))
+	}
+	other, log := start(t, Options{Config: limited(10)}), new(lines)
+	app := start(t, Options{Config: limited(20), RLSCompare: addrOf(other, "grpc"), Logger: slog.New(slog.NewTextHandler(log, nil))})
+	for n := range 11 {
+		status := http.StatusOK
+		if n == 10 {
+			status = http.StatusTooManyRequests
+		}
+		if code, text := posted(t, app, "/json", `{"domain":"edge","descriptors":[{"entries":[{"key":"path","value":"/login"}]}]}`); code != status {
+			t.Fatalf("call %d: %d %s", n, code, text)
+		}
+	}
+	_, line, found := strings.Cut(pages.Mine(t, "docs/migrating-envoyproxy.md")[0].Text, "WARN ")
+	message, fields, _ := strings.Cut(strings.ReplaceAll(strings.TrimSpace(line), "/minute", "/year"), " result=")
+	if !found {
+		t.Error("the page has no line of the log")
+	}
+	log.await(t, fmt.Sprintf("level=WARN msg=%q result=%s", message, fields))
 }
 
 // TestComparedBesideAHungStore: callers get the other service's answers while Weir decides

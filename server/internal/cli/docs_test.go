@@ -20,7 +20,7 @@ var word = regexp.MustCompile(`'[^']*'|\S+`)
 // that stand there, and reads their rules.
 func TestRulesDocs(t *testing.T) {
 	t.Chdir(t.TempDir())
-	for _, page := range []string{"docs/configuration.md", "docs/customers.md", "docs/envoy.md", "docs/envoy-gateway.md", "docs/gateways.md", "docs/migrating.md", "docs/nginx.md", "docs/rlqs.md", "docs/troubleshooting.md"} {
+	for _, page := range []string{"docs/configuration.md", "docs/customers.md", "docs/envoy.md", "docs/envoy-gateway.md", "docs/gateways.md", "docs/litellm.md", "docs/migrating.md", "docs/nginx.md", "docs/rlqs.md", "docs/troubleshooting.md"} {
 		pages.Hold(t, page, nil, func(b pages.Block) string {
 			save(t, b)
 			if b.File == "overlay.yaml" {

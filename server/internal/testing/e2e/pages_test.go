@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -9,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -174,6 +176,119 @@ func TestRESPDocs(t *testing.T) {
 	} {
 		if len(printed) <= i || !slices.ContainsFunc(want, func(want string) bool { return strings.HasPrefix(printed[i], want) }) {
 			t.Errorf("the commands printed %q; want %q in place %d", printed, want, i)
+		}
+	}
+}
+
+// option is an option of a command's form that has none within, and argument is one of a name.
+var (
+	option   = regexp.MustCompile(`\[([^\[\]]*)\](?:\.\.\.)?`)
+	argument = regexp.MustCompile(`<[^>]*>`)
+	gap      = regexp.MustCompile(` {3,}`)
+)
+
+// TestRESPForms sends the forms of commands in docs/resp.md: without options, and with each of
+// them. A reply is an array, or says that no take has the ID.
+func TestRESPForms(t *testing.T) {
+	t.Parallel()
+	cli := testserver.Require(t, "redis-cli")
+	w := serve(t, "../../rules/demo.yaml", "memory", "--resp", "127.0.0.1:0")
+	_, port, _ := net.SplitHostPort(w.resp)
+	sent := 0
+	for _, b := range pages.Mine(t, "docs/resp.md") {
+		for line := range strings.Lines(b.Text) {
+			// What a command does stands behind its form.
+			form := gap.Split(strings.TrimSpace(line), -1)
+			if !strings.Contains(form[0], " ") {
+				form[0] += " " + form[1]
+			}
+			least, options := form[0], []string{""}
+			for {
+				found := option.FindAllStringSubmatch(least, -1)
+				if found == nil {
+					break
+				}
+				for _, o := range found {
+					options = append(options, o[1])
+				}
+				least = option.ReplaceAllString(least, "")
+			}
+			for _, o := range options {
+				if strings.HasPrefix(o, "HOLD") && !strings.Contains(least, "ID id") {
+					o += " ID id"
+				}
+				sent++
+				args := filled(least+" "+o, sent)
+				out, err := exec.CommandContext(t.Context(), cli, append([]string{"-p", port}, args...)...).CombinedOutput()
+				first, _, _ := strings.Cut(string(out), "\n")
+				if err != nil || first != "0" && first != "1" && !strings.HasPrefix(first, "UNKNOWNID ") {
+					t.Errorf("%q: %v, %s", args, err, out)
+				}
+			}
+		}
+	}
+	if sent < 25 {
+		t.Errorf("%d commands were sent", sent)
+	}
+}
+
+// filled returns the words of a form with values in the place of names.
+func filled(form string, n int) (args []string) {
+	limit := "4/min"
+	if strings.HasPrefix(form, "WEIR.RELEASE") || strings.HasPrefix(form, "WEIR.RENEW") {
+		limit = "4/min concurrency"
+	}
+	form = argument.ReplaceAllStringFunc(form, func(name string) string {
+		return map[string]string{"<key>": "key", "<max_burst>": "4", "<count per period>": "5", "<period in seconds>": "60", "<quantity>": "2", "<units>": "n", "<id>": "id"}[name]
+	})
+	for i, word := range strings.Fields(form) {
+		switch word {
+		case "...":
+			continue
+		case "key":
+			word = fmt.Sprintf("key-%d-%d", n, i)
+		case "limit":
+			word = limit
+		case "n":
+			word = "1"
+		case "ms":
+			word = "1000"
+		case "id":
+			word = fmt.Sprint("id-", n)
+		case "domain":
+			word = "shop"
+		}
+		args = append(args, word)
+	}
+	return args
+}
+
+// TestIORedisDocs runs the client of docs/resp.md for Node against a server, and without one.
+func TestIORedisDocs(t *testing.T) {
+	t.Parallel()
+	node := testserver.Require(t, "node")
+	if _, err := os.Stat(pages.Path("clients/node/node_modules/ioredis")); err != nil {
+		if strings.Contains(os.Getenv(testserver.RequireVariable), "node") {
+			t.Fatalf("ioredis is not installed: run scripts/setup.sh: %v", err)
+		}
+		t.Skip("SKIPPED, NOTHING WAS TESTED: ioredis is not installed: run scripts/setup.sh")
+	}
+	w := serve(t, "../../rules/demo.yaml", "memory", "--resp", "127.0.0.1:0")
+	_, port, _ := net.SplitHostPort(w.resp)
+	for _, b := range pages.Mine(t, "docs/resp.md") {
+		if b.Language != "js" {
+			continue
+		}
+		// A busy machine takes its time.
+		client := strings.NewReplacer("port: 6380", "port: "+port, "Timeout: 250", "Timeout: 60000").Replace(b.Text)
+		program := "import Redis from 'ioredis'\n" + client + "try { console.log((await weir.call('WEIR.TAKE', 'user:42', '2/h')).join(' ')) } catch (err) { console.log(err.name) }\nweir.disconnect()\n"
+		for _, want := range []string{"1 1 0 1800000 1 0 0 store 2 3600000 2\n", "MaxRetriesPerRequestError\n"} {
+			cmd := exec.CommandContext(t.Context(), node, "--input-type=module", "-e", program)
+			cmd.Dir = pages.Path("clients/node")
+			if out, err := cmd.CombinedOutput(); err != nil || string(out) != want {
+				t.Errorf("%v: %s, want %s", err, out, want)
+			}
+			w.Stop(syscall.SIGTERM)
 		}
 	}
 }
