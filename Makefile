@@ -93,9 +93,13 @@ generate: ## write what is made of the code: the JSON Schema of rules files, and
 
 .PHONY: bench
 bench: ## measure side by side with other limiters, in ROUNDS rounds that benchstat can compare
-	scripts/promises.sh -install throttlecrab
-	cd server/bench && for round in $$(seq $(ROUNDS)); do \
-	  GOWORK=off $(GO) test -run '^$$' -bench 'Redis|Memory|Listeners' -benchtime $(BENCHTIME) -timeout $(TIMEOUT) . || exit 1; done
+	@GO='$(GO)' BENCHTIME=$(BENCHTIME) ROUNDS=$(ROUNDS) scripts/bench.sh
+
+.PHONY: performance
+performance: ## measure the same, and write the tables of docs/performance.md
+	@GO='$(GO)' BENCHTIME=$(BENCHTIME) ROUNDS=$(ROUNDS) scripts/bench.sh >bin/measured.txt
+	mv bin/measured.txt server/bench/testdata/measured.txt
+	cd server/bench && GOWORK=off $(GO) test -count=1 -run '^TestPage$$' . -args -update
 
 .PHONY: promises
 promises: ## check what Weir and other limiters promise, and write the table of docs/comparison.md; ARGS='-only redis_rate'

@@ -11,8 +11,8 @@ import (
 
 // Types and flags of HTTP/2 frames.
 const (
-	dataFrame, headersFrame, settingsFrame, windowFrame = 0, 1, 4, 8
-	endStream, ack, endHeaders                          = 1, 1, 4
+	dataFrame, headersFrame, settingsFrame, pingFrame, windowFrame = 0, 1, 4, 6, 8
+	endStream, ack, endHeaders                                     = 1, 1, 4
 )
 
 // calls makes b.N calls over connections, so many at a time on each. message returns the message of
@@ -47,6 +47,14 @@ func callAll(conn net.Conn, n, together int, message func(i int) []byte) error {
 			return err
 		}
 		size := int(head[0])<<16 | int(head[1])<<8 | int(head[2])
+		if kind, flags := head[3], head[4]; kind == pingFrame && flags&ack == 0 {
+			data := make([]byte, size)
+			if _, err := io.ReadFull(in, data); err != nil {
+				return err
+			}
+			writeFrame(out, pingFrame, ack, 0, data)
+			continue
+		}
 		if _, err := in.Discard(size); err != nil {
 			return err
 		}

@@ -38,52 +38,63 @@ func BenchmarkListeners(b *testing.B) {
 	counter := testserver.StartRedis(b)
 	weir, crab := startWeir(b), startThrottlecrab(b)
 	ample, tight := []string{"999999999", "1000000000", "3600"}, []string{"0", "1", "86400"}
-	for _, c := range []struct {
-		name, address, granted, refused string
-		pid                             int
-	}{
-		{"weir, RESP", weir.resp, bulk(append([]string{"CL.THROTTLE", "user:42"}, ample...)...), bulk(append([]string{"CL.THROTTLE", "spent:42"}, tight...)...), weir.pid},
-		{"redis-server, INCR", counter.Addr(), bulk("INCR", "user:42"), "", counter.Pid()},
-		{"throttlecrab, RESP", crab.resp, bulk("THROTTLE", "user:42", "999999", "100000000", "60"), "", crab.pid},
-	} {
-		if c.pid == 0 {
-			continue
-		}
-		b.Run("limiter="+c.name, func(b *testing.B) {
-			for _, load := range []struct{ connections, together int }{{4, 64}, {64, 1}, {8, 1}} {
-				name := fmt.Sprintf("connections=%d/pipeline=%d/", load.connections, load.together)
-				b.Run(name+"granted", func(b *testing.B) { command(b, c.pid, c.address, c.granted, load.connections, load.together) })
-				if c.refused != "" {
-					b.Run(name+"refused", func(b *testing.B) { command(b, c.pid, c.address, c.refused, load.connections, load.together) })
-				}
-			}
-		})
-	}
-	// Messages of the domain demo and one entry, behind the five bytes of gRPC.
-	for work, message := range map[string]string{
-		"granted": "\x00\x00\x00\x00\x14\n\x04demo\x12\x0c\n\n\n\x04user\x12\x02u1",
-		"refused": "\x00\x00\x00\x00\x15\n\x04demo\x12\r\n\x0b\n\x05spent\x12\x02u1",
-	} {
-		entry := map[string]string{"granted": "user", "refused": "spent"}[work]
-		for name, message := range map[string]func(int) []byte{
-			work: func(int) []byte { return []byte(message) },
-			// A number in a field that has no meaning makes each message another one.
-			work + ", another message in each call": func(i int) []byte {
-				m := binary.LittleEndian.AppendUint32(append([]byte(message), 15<<3|5), uint32(i))
-				m[4] = byte(len(m) - 5)
-				return m
-			},
+	for _, load := range []struct{ connections, together int }{{4, 64}, {64, 1}, {8, 1}} {
+		for _, c := range []struct {
+			limiter, work, address, command string
+			pid                             int
+		}{
+			{"weir", "granted", weir.resp, bulk(append([]string{"CL.THROTTLE", "user:42"}, ample...)...), weir.pid},
+			{"throttlecrab", "granted", crab.resp, bulk("THROTTLE", "user:42", "999999", "100000000", "60"), crab.pid},
+			{"INCR of Redis", "granted", counter.Addr(), bulk("INCR", "user:42"), counter.Pid()},
+			{"weir", "refused", weir.resp, bulk(append([]string{"CL.THROTTLE", "spent:42"}, tight...)...), weir.pid},
 		} {
-			b.Run("limiter=weir, gRPC/connections=2/calls=256/"+name, func(b *testing.B) { calls(b, weir.pid, weir.grpc, 2, 128, message) })
+			if c.pid == 0 {
+				continue
+			}
+			b.Run(door("RESP", fmt.Sprintf("%d connections, %d together", load.connections, load.together), c.work, c.limiter), func(b *testing.B) {
+				command(b, c.pid, c.address, c.command, load.connections, load.together)
+			})
 		}
-		b.Run("limiter=weir, HTTP GET/connections=64/"+work, func(b *testing.B) {
-			h2load(b, weir.pid, "--h1", "-c", "64", "http://"+weir.http+"/v1/auth?domain=demo&"+entry+"=u1")
+	}
+	for _, work := range []string{"granted", "refused"} {
+		same := demoMessage(work, "u1")
+		b.Run(door("gRPC", "2 connections, 256 calls", work, "weir"), func(b *testing.B) {
+			calls(b, weir.pid, weir.grpc, 2, 128, func(int) []byte { return same })
+		})
+		b.Run(door("gRPC", "2 connections, 256 calls, none like another", work, "weir"), func(b *testing.B) {
+			calls(b, weir.pid, weir.grpc, 2, 128, func(i int) []byte { return numbered(demoMessage(work, "u1"), i) })
 		})
 	}
 	benchmarkHTTP(b, weir, crab)
 }
 
-// benchmarkHTTP asks for decisions that are granted, in turns.
+// door names a benchmark of a listener.
+func door(listener, load, work, limiter string) string {
+	return fmt.Sprintf("listener=%s/load=%s/work=%s/limiter=%s", listener, load, work, limiter)
+}
+
+// demoMessage returns a call about a user of the domain demo, or about one whose limit is spent,
+// behind the five bytes that gRPC puts before a message.
+func demoMessage(work, value string) []byte {
+	key := map[string]string{"granted": "user", "refused": "spent"}[work]
+	entry := field(field(nil, 1, key), 2, value)
+	m := field(field(nil, 1, "demo"), 2, string(field(nil, 1, string(entry))))
+	return append([]byte{0, 0, 0, 0, byte(len(m))}, m...)
+}
+
+// field appends a field of text to a message of protocol buffers.
+func field(m []byte, number byte, text string) []byte {
+	return append(append(m, number<<3|2, byte(len(text))), text...)
+}
+
+// numbered makes a message another one, by a field that has no meaning.
+func numbered(m []byte, i int) []byte {
+	m = binary.LittleEndian.AppendUint32(append(m, 15<<3|5), uint32(i))
+	m[4] = byte(len(m) - 5)
+	return m
+}
+
+// benchmarkHTTP asks for decisions over HTTP/1.1, in turns.
 func benchmarkHTTP(b *testing.B, weir, crab listeners) {
 	secret := filepath.Join(b.TempDir(), "token")
 	if err := os.WriteFile(secret, []byte(token), 0o600); err != nil {
@@ -91,21 +102,21 @@ func benchmarkHTTP(b *testing.B, weir, crab listeners) {
 	}
 	guarded := startWeir(b, "--http-token-file", secret)
 	authorization := []string{"-H", "Authorization: Bearer " + token}
-	query := "/v1/auth?domain=demo&user=u1"
-	act := `{"domain":"demo","descriptors":[{"entries":[{"key":"user","value":"u1"}]}]}`
+	get, act := "/v1/auth?domain=demo&", `{"domain":"demo","descriptors":[{"entries":[{"key":"user","value":"u1"}]}]}`
 	for _, connections := range []string{"64", "8"} {
 		for _, c := range []struct {
-			name   string
-			server listeners
-			path   string
-			body   string // of a POST; empty: GET
-			fields []string
+			listener, work, limiter string
+			server                  listeners
+			path                    string
+			body                    string // of a POST; empty: GET
+			fields                  []string
 		}{
-			{"weir, HTTP GET, no token", weir, query, "", nil},
-			{"weir, HTTP GET, token", guarded, query, "", authorization},
-			{"weir, HTTP POST, no token", weir, "/v1/take", act, nil},
-			{"weir, HTTP POST, token", guarded, "/v1/take", act, authorization},
-			{"throttlecrab, HTTP POST", crab, "/throttle", `{"key":"user:42","max_burst":999999,"count_per_period":100000000,"period":60}`, nil},
+			{"HTTP GET", "granted", "weir", weir, get + "user=u1", "", nil},
+			{"HTTP GET", "refused", "weir", weir, get + "spent=u1", "", nil},
+			{"HTTP GET, a token", "granted", "weir", guarded, get + "user=u1", "", authorization},
+			{"HTTP POST", "granted", "weir", weir, "/v1/take", act, nil},
+			{"HTTP POST", "granted", "throttlecrab", crab, "/throttle", `{"key":"user:42","max_burst":999999,"count_per_period":100000000,"period":60}`, nil},
+			{"HTTP POST, a token", "granted", "weir", guarded, "/v1/take", act, authorization},
 		} {
 			if c.server.pid == 0 {
 				continue
@@ -118,22 +129,32 @@ func benchmarkHTTP(b *testing.B, weir, crab listeners) {
 				}
 				args = append(args, "-d", body, "-H", "content-type: application/json")
 			}
-			b.Run("limiter="+c.name+"/connections="+connections, func(b *testing.B) { h2load(b, c.server.pid, args...) })
+			b.Run(door(c.listener, connections+" connections", c.work, c.limiter), func(b *testing.B) { h2load(b, c.server.pid, args...) })
 		}
 	}
 }
 
-// startThrottlecrab starts throttlecrab from where scripts/promises.sh installs it, and stops it
-// with the benchmark. Without it, the listeners have no process.
-func startThrottlecrab(b *testing.B) (l listeners) {
+// installed returns where scripts/promises.sh installs a program, or nothing if it is not there.
+func installed(b *testing.B, path ...string) string {
 	b.Helper()
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		b.Fatal(err)
 	}
-	program := filepath.Join(cache, "weir", "promises", "crab", "bin", "throttlecrab-server")
+	program := filepath.Join(append([]string{cache, "weir", "promises"}, path...)...)
 	if _, err := os.Stat(program); err != nil {
-		b.Log("throttlecrab is left out: ", err)
+		b.Log("left out: ", err)
+		return ""
+	}
+	return program
+}
+
+// startThrottlecrab starts throttlecrab, and stops it with the benchmark. Without it, the listeners
+// have no process.
+func startThrottlecrab(b *testing.B) (l listeners) {
+	b.Helper()
+	program := installed(b, "crab", "bin", "throttlecrab-server")
+	if program == "" {
 		return listeners{}
 	}
 	l.http, l.resp = testserver.FreeAddr(b), testserver.FreeAddr(b)
@@ -143,7 +164,13 @@ func startThrottlecrab(b *testing.B) (l listeners) {
 		"--redis", "--redis-host", respHost, "--redis-port", respPort, "--store", "adaptive", "--log-level", "error")
 	testserver.Start(b, crab)
 	l.pid = crab.Process.Pid
-	for _, address := range []string{l.http, l.resp} {
+	await(b, l.http, l.resp)
+	return l
+}
+
+// await waits until something listens at the addresses.
+func await(b *testing.B, addresses ...string) {
+	for _, address := range addresses {
 		for {
 			conn, err := net.Dial("tcp", address)
 			if err == nil {
@@ -156,7 +183,6 @@ func startThrottlecrab(b *testing.B) (l listeners) {
 			time.Sleep(10 * time.Millisecond)
 		}
 	}
-	return l
 }
 
 // spent runs work of b.N decisions and reports what it costs a process.

@@ -20,8 +20,8 @@ var MemoryPeers = []Contestant{
 	{Name: "sethvargo", Open: each(openSethvargo)},
 	{Name: "throttled", Open: each(openThrottled)},
 	{Name: "ulule", Open: each(openUlule)},
-	{Name: "x/time/rate in a map", Open: each(openRateMap)},
-	{Name: "x/time/rate", Keyless: true, Open: openRate},
+	{Name: "rate.Limiter in a map", Open: each(openRateMap)},
+	{Name: "rate.Limiter", Keyless: true, Open: openRate},
 	{Name: "failsafe-go bursty", Keyless: true, Open: openFailsafe},
 	{Name: "uber", Keyless: true, Blocking: true, Open: openUber},
 }
@@ -67,7 +67,7 @@ func ulule(e Env, store limiter.Store, release func() error) Limiter {
 	}}
 }
 
-// openRateMap is what programs write around x/time/rate to limit by key.
+// openRateMap is what programs write around golang.org/x/time/rate to limit by key.
 func openRateMap(e Env) (Limiter, error) {
 	var mu sync.Mutex
 	byKey := make(map[string]*rate.Limiter)
