@@ -17,9 +17,11 @@ import (
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/dashboard"
 	"github.com/weirlimit/weir/server/internal/metrics"
+	"github.com/weirlimit/weir/server/internal/models/ledger"
 	"github.com/weirlimit/weir/server/internal/models/meter"
 	"github.com/weirlimit/weir/server/internal/models/mockmodel"
 	"github.com/weirlimit/weir/server/internal/rules"
+	"github.com/weirlimit/weir/server/internal/settingfile"
 	"github.com/weirlimit/weir/server/internal/traffic"
 )
 
@@ -37,6 +39,9 @@ type ModelOptions struct {
 	MaxBody         int    // in MiB
 	UpstreamTimeout time.Duration
 	Wait            time.Duration // for room; 0 for not at all
+	Ledger          bool          // record what is used
+	AlertWebhook    string
+	AlertSecretFile string
 	ReadOn          time.Duration // after the client has left; 0 for not at all
 	MaxConnections  int
 	TLS             TLS
@@ -111,6 +116,12 @@ func (o *Options) modelSettings() []Setting {
 			"Let requests wait this long for room, in a fair line: for open requests to end, or for a\n"+
 				"limit to drain. A client waits for less with the header Weir-Wait.",
 			func(d time.Duration) string { return unless(d >= 0 && d <= time.Minute, "0s … 1m") }),
+		toggle("ledger", &m.Ledger, true,
+			"Record in the store what each request has used, for alerts and GET /v1/me."),
+		setting("alert-webhook", &m.AlertWebhook, "",
+			"Post alerts of the rules' limits to this URL, as Standard Webhooks has it."),
+		secretFile("alert-secret-file", &m.AlertSecretFile,
+			"Sign them with the secret in this file: whsec_ and 24 to 64 bytes in Base64."),
 		setting("models-max-connections", &m.MaxConnections, 4096, "Keep at most this many connections of clients open.", positive),
 	), group("Security",
 		tlsSettings("models", &m.TLS),
@@ -212,7 +223,13 @@ func (a *App) newModels() (*listener, *listener, error) {
 	if err := a.upstreamKey(&options); err != nil {
 		return nil, nil, err
 	}
+	if err := a.newLedger(&options); err != nil {
+		return nil, nil, err
+	}
 	a.rules.check = func(set *rules.Set) error {
+		if m.AlertWebhook == "" && set.Alerts() {
+			o.Logger.Warn("the rules have alerts, and nobody gets them: there is no --alert-webhook")
+		}
 		hasLabel := func(key string) bool {
 			return a.callers.HasLabel(key) || options.Headers.HasLabel(key) || tokens.HasLabel(key)
 		}
@@ -257,6 +274,39 @@ func (a *App) newModels() (*listener, *listener, error) {
 		return drain(ctx)
 	}
 	return l, mock, nil
+}
+
+// newLedger puts the ledger together, if there is one.
+func (a *App) newLedger(options *meter.Options) error {
+	m := &a.options.Models
+	if !m.Ledger {
+		if m.AlertWebhook != "" || m.AlertSecretFile != "" {
+			return &weir.InvalidError{Field: "alert webhook", Value: "given", Want: "none without a ledger, which records the alerts"}
+		}
+		return nil
+	}
+	if m.AlertSecretFile != "" && m.AlertWebhook == "" {
+		return &weir.InvalidError{Field: "alert secret file", Value: strconv.Quote(m.AlertSecretFile), Want: "none without --alert-webhook"}
+	}
+	text, err := settingfile.Line("alert secret file", m.AlertSecretFile)
+	if err != nil {
+		return err
+	}
+	secret, err := ledger.ParseSecret(text)
+	if err != nil {
+		return err
+	}
+	counts := a.telemetry.metrics.Ledger(func() int { return a.ledger.Waiting() })
+	a.ledger, err = ledger.New(ledger.Options{
+		Client: a.store.Client, Prefix: a.options.StorePrefix, Domain: options.Domain,
+		Webhook: m.AlertWebhook, Secret: secret, Observer: counts, Logger: a.options.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	a.closers.add("ledger", a.ledger.Stop)
+	options.Ledger = a.ledger
+	return nil
 }
 
 // A modelObserver has requests to language models counted for metrics and for the dashboard.

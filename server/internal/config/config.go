@@ -181,6 +181,8 @@ type RateLimit struct {
 	InsteadAt Position
 	// Part is how many units are left to requests without a cheaper model.
 	Part int64
+	// Alerts are the percents of the limit at which an alert is due, in rising order; nil: none.
+	Alerts []int
 	// Replaces are the names of the limits that this one replaces.
 	Replaces []string
 	// Unlimited limits grant everything; their Limit means nothing.

@@ -53,6 +53,7 @@ const (
 	asNamed  // a map from names to maps of a scope
 	asCounts // a map from names to numbers
 	asDollars
+	asPercents // a list of whole percents
 )
 
 func newScope(name, title, doc string, keys ...property) *scope {
@@ -97,6 +98,7 @@ var (
 	bucketing = with(func(t algo.Traits) bool { return t.Buckets })
 	logging   = with(func(t algo.Traits) bool { return t.KeepsLog })
 	dated     = with(func(t algo.Traits) bool { return t.Calendars })
+	alerting  = with(func(t algo.Traits) bool { return t.Calendars })
 	reporting = with(func(t algo.Traits) bool { return t.Reports })
 	counting  = with(func(t algo.Traits) bool { return !t.HoldsSlots })
 	shareable = []string{weir.GCRA.String()}
@@ -127,7 +129,7 @@ var inDescriptor = newScope("in a descriptor", "descriptor",
 	property{name: "otherwise", form: asMaps, of: "alternative", doc: "Limits to charge if the limits above have no room: the first alternative that fits is charged, and the others are not evaluated. All limits need an algorithm and the same on_store_failure, and none may have charge_refused or lease. In a Redis Cluster all of them are in the hash slot of the budget that they charge, or of the outermost one if they charge several."},
 	property{name: "descriptors", form: asMaps, of: "descriptor", doc: "The rules for the next entry of the request."},
 	property{name: "hash_tag", form: asTexts, absent: "all of them", doc: "The keys, of this descriptor and those above it, whose values choose the hash slot of a Redis Cluster: one call decides limits with the same hash tag. Needs a limit with an algorithm."},
-	property{name: "trial", form: asMap, of: "rate_limit", doc: "A limit on trial beside those in force: decided and charged separately and counted in metrics, it never refuses. It needs an algorithm and must not have unlimited, replaces, budget, lease, quota, on_store_failure, was, show, instead or at."},
+	property{name: "trial", form: asMap, of: "rate_limit", doc: "A limit on trial beside those in force: decided and charged separately and counted in metrics, it never refuses. It needs an algorithm and must not have unlimited, replaces, budget, lease, quota, on_store_failure, was, show, alert, instead or at."},
 	property{name: "shadow_mode", form: asTruth, doc: "Decide and charge, but never refuse."},
 	property{name: "enforce", form: asPart, absent: "100%", doc: "The part of the keys for which the limits refuse; for all other keys they only watch, as with shadow_mode. A hash of a key's domain and entries decides, so the part is the same on all instances and at all times, and a larger part includes the keys of a smaller one. Needs a limit with an algorithm. Not with shadow_mode."},
 	property{name: "quota_mode", form: asTruth, doc: "Envoy's rate limit service refuses a request only if all descriptors with quota_mode that it matches are over their limits. Over HTTP each of them refuses."},
@@ -164,6 +166,7 @@ var inLimit = newScope("in rate_limit", "rate_limit",
 	property{name: "max_keys", form: asNumber, least: 1, most: keylimit.MaxKeys, ours: true, absent: "any number, unless --max-keys says otherwise", doc: "The number of recently used keys that each instance tracks. Further keys share the budget of a single key, so clients that invent keys cannot fill the store. docs/operations.md says how long a key counts."},
 	property{name: "on_store_failure", form: asWord, words: storeFailures, ours: true, absent: "local", doc: "The answer while the store reaches no decision: local grants this instance's local share, allow grants, deny refuses, and error returns the error. The default for limits without an algorithm is error, unless --on-store-failure changes it."},
 	property{name: "was", ours: true, doc: "An earlier name of the limit. The limit keeps the keys of that name, so that nothing is forgotten that was used under it. Needs a name."},
+	property{name: "alert", form: asPercents, ours: true, algorithms: alerting, absent: "no alerts", doc: "The parts of the limit, such as [80%, 100%], at which weir models posts an alert to --alert-webhook: once for each key, window, part and amount in force, when so much is settled. 100% is also the first refusal for what was used. Needs windows of a day or longer. Not with charge_refused, max_keys or anchor: first. docs/models.md explains it."},
 	property{name: "show", form: asTruth, ours: true, doc: "Let everybody whom the limit applies to see at GET /v1/me of weir models what is used of it. The limits of one key and one user are always shown. Needs an algorithm."},
 	property{name: "instead", ours: true, doc: "The model that weir models puts in place of a dearer one, once, when this limit refuses a request to it: a name, or a pattern, for which the first row of the prices without a * counts that it matches. The request is then planned anew. Not with block. docs/models.md explains it."},
 	property{name: "at", form: asPart, ours: true, absent: "100%", doc: "The part of the limit from which instead is taken, 1% … 99%. The rest, at most 1000000000 units or $1000, is left to requests that have no cheaper model. Needs instead."},
@@ -199,9 +202,9 @@ var inCalls = newScope("in calls", "calls",
 var besideCalls = []string{"shadow_mode", "trial", "max_keys", "on_store_failure"}
 
 var inNamed = newScope("in names", "named",
-	"The rule for limits of this name in calls. With the keys of a rate_limit, except unlimited, name, was, show, instead, at, replaces, budget, keep, lease, quota, count and dollars, it replaces their numbers and their algorithm; without an algorithm, these stay.",
+	"The rule for limits of this name in calls. With the keys of a rate_limit, except unlimited, name, was, show, alert, instead, at, replaces, budget, keep, lease, quota, count and dollars, it replaces their numbers and their algorithm; without an algorithm, these stay.",
 	append(slices.DeleteFunc(slices.Clone(inLimit.keys), func(k property) bool {
-		return slices.Contains(append([]string{"unlimited", "name", "was", "show", "instead", "at", "replaces", "budget", "keep", "lease", "quota", "count", "dollars"}, besideCalls...), k.name)
+		return slices.Contains(append([]string{"unlimited", "name", "was", "show", "alert", "instead", "at", "replaces", "budget", "keep", "lease", "quota", "count", "dollars"}, besideCalls...), k.name)
 	}),
 		property{name: "shadow_mode", form: asTruth, doc: "Decide and charge, but never refuse."},
 		property{name: "trial", form: asMap, of: "rate_limit", doc: "A limit on trial beside it, as in a descriptor."},
@@ -240,7 +243,7 @@ var inSharing = newScope("in shares", "shares",
 )
 
 // notOnTrial are the keys of a rate_limit that mean nothing where it never refuses.
-var notOnTrial = []string{"unlimited", "replaces", "budget", "lease", "quota", "on_store_failure", "was", "show", "instead", "at"}
+var notOnTrial = []string{"unlimited", "replaces", "budget", "lease", "quota", "on_store_failure", "was", "show", "alert", "instead", "at"}
 
 var scopes = []*scope{atTop, inDescriptor, inLimit, inReplaces, inBudget, inAlternative, inSharing, inModel, inPrices, inCalls, inNamed}
 

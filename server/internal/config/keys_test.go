@@ -72,6 +72,8 @@ func (k property) beside() string {
 		return "algorithm: gcra, unit: second, count: usd"
 	case k.name == "count" || k.name == "show" || k.name == "instead" || k.name == "at" || k.name == "on_store_failure" || k.name == "max_keys":
 		return "algorithm: gcra, unit: second, requests_per_unit: 1"
+	case k.name == "alert":
+		return "algorithm: fixed_window, unit: day, requests_per_unit: 1"
 	case k.name == "was":
 		return "algorithm: gcra, unit: second, requests_per_unit: 1, name: new"
 	case k.name == "keep":

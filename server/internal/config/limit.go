@@ -132,6 +132,7 @@ func (p *parser) ours(o object, l *RateLimit) bool {
 	}
 	p.meter(o, l)
 	p.length(o, l)
+	p.alerts(o, l)
 	return known
 }
 

@@ -82,6 +82,8 @@ func (k *property) values() string {
 		return "a list of texts"
 	case asData:
 		return "a map"
+	case asPercents:
+		return "a list of `1%` … `100%`"
 	case asPart:
 		return "`0%` … `100%`, as `10%` or `0.5%`"
 	default:

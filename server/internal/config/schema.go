@@ -126,6 +126,8 @@ func (k *property) content() schema {
 		return schema{"type": []string{"array", "null"}, "items": textSchema(true)}
 	case asData:
 		return schema{"type": []string{"object", "null"}}
+	case asPercents:
+		return schema{"type": []string{"array", "null"}, "items": schema{"type": "string", "pattern": percentPattern}, "uniqueItems": true}
 	case asPart:
 		return schema{"anyOf": []schema{{"type": "string", "pattern": partPattern}, {"type": "null"}}}
 	default:
@@ -249,9 +251,17 @@ func limitRules() []schema {
 		{"if": has("algorithm", schema{"enum": logging}), "then": atMost(mostLogged)},
 		{"if": has("algorithm", schema{"not": schema{"enum": reporting}}), "then": atMost(mostUnits)},
 		{"if": schema{"not": has("algorithm", nil)}, "then": atMost(mostCounted)},
+		{"if": has("alert", schema{"type": "array"}), "then": schema{"properties": schema{
+			"unit": schema{"anyOf": []schema{{"type": "string", "pattern": anyCase(longUnits())}, {"enum": []any{nil, ""}}}}, "anchor": schema{"enum": []any{"epoch", nil}}, "charge_refused": schema{"enum": unset()}, "max_keys": schema{"type": "null"},
+		}}},
 		{"if": has("was", nil), "then": schema{"required": []string{"name"}}},
 	}
 	return append(rules, algorithmRules()...)
+}
+
+// longUnits are the units of a day and longer.
+func longUnits() []string {
+	return slices.DeleteFunc(slices.Clone(unitNames), func(name string) bool { return units[name] < day })
 }
 
 // algorithmRules say which keys of a limit need which algorithms.

@@ -180,6 +180,18 @@ func (s *Set) note(r *Rule, grouped bool) {
 	}
 }
 
+// Alerts reports whether some limit of the set has alerts.
+func (s *Set) Alerts() bool {
+	for _, r := range s.rules {
+		for _, l := range r.Limits {
+			if len(l.Alerts) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Leased reports whether instances may spend leased units of one of the set's limits
 // from memory.
 func (s *Set) Leased(l *weir.Limit) bool { return s.limits[l].leased }
@@ -349,7 +361,7 @@ func (r *Rule) compile(limits []config.RateLimit, path string) error {
 	for i := range limits {
 		l := &limits[i]
 		r.Replaces = append(r.Replaces, l.Replaces...)
-		own := &Limit{name: l.Name, OnStoreFailure: l.OnStoreFailure, Lease: l.Lease, MaxKeys: l.MaxKeys, Keep: l.Keep, Show: l.Show, Instead: l.Instead, Part: l.Part}
+		own := &Limit{name: l.Name, OnStoreFailure: l.OnStoreFailure, Lease: l.Lease, MaxKeys: l.MaxKeys, Keep: l.Keep, Show: l.Show, Instead: l.Instead, Part: l.Part, Alerts: l.Alerts}
 		r.all = append(r.all, own)
 		if l.Unlimited {
 			continue

@@ -125,6 +125,8 @@ type Limit struct {
 	Lease bool
 	// Show says whether everybody whom the limit applies to may see what is used of it.
 	Show bool
+	// Alerts are the percents of the limit at which an alert is due; nil: none.
+	Alerts []int
 	// MaxKeys is the number of keys that an instance tracks; 0: any number.
 	MaxKeys int
 	// Keep is how many units a take leaves to others.

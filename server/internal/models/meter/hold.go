@@ -18,6 +18,7 @@ import (
 	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/config"
+	"github.com/weirlimit/weir/server/internal/models/ledger"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -54,6 +55,15 @@ type held struct {
 	open  []openCharge // until it is settled
 	keys  []string     // that it charges
 	once  sync.Once
+
+	// What the ledger is to record: when the request was held, for whom, and in which windows, by
+	// the key.
+	at      time.Time
+	labels  []callers.Label
+	windows map[string]ledger.Charge
+	// held is what the request held of dollars, and failure says that the hold stays charged.
+	heldUSD int64
+	failure bool
 
 	mu    sync.Mutex // guards the fields below
 	renew *time.Timer
@@ -219,8 +229,8 @@ func (h *holder) holdModel(ctx context.Context, r *request, key string, until ti
 			}
 			return nil, lineFull()
 		}
-		own, refused, open, err := h.decide(ctx, plan, e, waits)
-		own.ctx, own.key, own.model = context.WithoutCancel(ctx), key, r.model
+		own, refused, open, err := h.decide(ctx, plan, ask, e, waits)
+		own.ctx, own.key, own.model, own.labels = context.WithoutCancel(ctx), key, r.model, labelsOf(ctx)
 		if err != nil {
 			own.release()
 			return nil, h.unplanned(err)
@@ -254,6 +264,9 @@ func (h *holder) holdModel(ctx context.Context, r *request, key string, until ti
 			turn = "" // The line has woken the next one.
 		}
 		describe(plan)
+		if open == 0 {
+			h.refused(plan, ask)
+		}
 		why := refusedBy(refused, d, open)
 		why.instead, why.insteadBy = insteadOf(plan, r, set.Models(h.Domain))
 		return nil, why
@@ -262,13 +275,13 @@ func (h *holder) holdModel(ctx context.Context, r *request, key string, until ti
 }
 
 // decide has a plan decided and notes what it holds, or says what refused it, see refusing.
-func (h *holder) decide(ctx context.Context, plan *rules.Plan, e *estimate, waits bool) (own *held, refused *rules.Applied, open int, err error) {
+func (h *holder) decide(ctx context.Context, plan *rules.Plan, ask *rules.Request, e *estimate, waits bool) (own *held, refused *rules.Applied, open int, err error) {
 	asked := h.open.ask(keysOf(plan.Acts))
 	defer asked.leave()
 	if err = h.take(ctx, plan); err == nil {
 		refused, open = h.refusing(ctx, plan, asked)
 	}
-	if own = h.granted(plan, e); err == nil && refused == nil {
+	if own = h.granted(plan, ask, e); err == nil && refused == nil {
 		own.open, own.keys = h.open.add(own.acts), asked.keys
 	}
 	asked.known()
@@ -391,7 +404,7 @@ func (e *estimate) cut(refused *rules.Applied) bool {
 
 // granted returns what a plan was granted. Rules without algorithm count refused requests,
 // so that the acts of those stay.
-func (h *holder) granted(plan *rules.Plan, e *estimate) *held {
+func (h *holder) granted(plan *rules.Plan, ask *rules.Request, e *estimate) *held {
 	own := &held{h: h, id: plan.ID, e: e, rules: map[*weir.Limit]bool{}}
 	for _, act := range plan.Acts {
 		if act.Err != nil || !act.Allowed() {
@@ -404,6 +417,7 @@ func (h *holder) granted(plan *rules.Plan, e *estimate) *held {
 			own.rules[a.Act.Charges[a.Charge].Limit] = true
 		}
 	}
+	own.note(plan, ask)
 	return own
 }
 
@@ -501,6 +515,7 @@ func (own *held) settle(u usage, free bool) {
 		own.charge(u)
 		own.count(u, free)
 		own.deliver()
+		own.enter(u, free)
 		own.h.open.remove(own.open)
 		own.h.line.endedAt(own.keys)
 	})
@@ -538,6 +553,7 @@ func (own *held) deliver() {
 	}
 	own.with(settled).settled()
 	own.with(lost).record()
+	own.failure = failed != nil
 	if failed != nil {
 		own.failed(failed)
 	}

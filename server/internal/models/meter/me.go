@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/config"
+	"github.com/weirlimit/weir/server/internal/models/ledger"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -66,7 +66,8 @@ type meLimit struct {
 	Count      string `json:"count"`
 	Limit      any    `json:"limit"`
 	Period     string `json:"period,omitempty"`
-	// Used contains what is Held by the requests of this instance that are open.
+	// Used is what is settled, and Held what open requests hold: those of all instances, if a ledger
+	// knows what is settled, and else those of this one, while Used contains the others.
 	Used      any `json:"used"`
 	Held      any `json:"held"`
 	Remaining any `json:"remaining"`
@@ -105,10 +106,8 @@ func (p *Proxy) answerMe(ctx context.Context, w http.ResponseWriter, s *subject)
 		}
 		answer.Labels[l.Key] = l.Value
 	}
-	for i := range plan.Applied {
-		if a := &plan.Applied[i]; shown(a) {
-			answer.Limits = append(answer.Limits, p.limitOf(a, ask.Descriptors[a.Descriptor]))
-		}
+	for _, s := range p.settled(ctx, plan, ask) {
+		answer.Limits = append(answer.Limits, p.limitOf(s, ask.Descriptors[s.Descriptor]))
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
@@ -128,28 +127,66 @@ func shown(a *rules.Applied) bool {
 	return a.Of.Show || first.Key == entryKey || first.Key == userLabel
 }
 
+// A shownLimit is one that the caller may see, with what is settled of it; -1: nobody knows.
+type shownLimit struct {
+	*rules.Applied
+	settled int64
+}
+
+// settled returns the limits of a plan that the caller may see.
+func (p *Proxy) settled(ctx context.Context, plan *rules.Plan, ask *rules.Request) []shownLimit {
+	var all []shownLimit
+	var charges []ledger.Charge
+	var of []int // the place of each charge in all
+	at := decidedAt(plan)
+	for i := range plan.Applied {
+		a := &plan.Applied[i]
+		if !shown(a) {
+			continue
+		}
+		if c, counts := windowOf(a, ask.Descriptors[a.Descriptor], at); counts {
+			charges, of = append(charges, c), append(of, len(all))
+		}
+		all = append(all, shownLimit{a, -1})
+	}
+	if p.Ledger == nil || len(charges) == 0 {
+		return all
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.Timeout)
+	defer cancel()
+	used, err := p.Ledger.Used(ctx, charges)
+	if err != nil {
+		p.seldom("the ledger does not say what is settled", "error", err)
+	}
+	for i, n := range used {
+		all[of[i]].settled = n
+	}
+	return all
+}
+
 // limitOf describes a limit, whose charge was a peek.
-func (p *Proxy) limitOf(a *rules.Applied, entries []rules.Entry) meLimit {
-	d, meter := a.Decision(), meterOf(a)
+func (p *Proxy) limitOf(a shownLimit, entries []rules.Entry) meLimit {
+	d, meter := a.Decision(), meterOf(a.Applied)
 	number := func(n int64) any {
 		if meter == config.MeterUSD {
 			return config.DollarsText(n)
 		}
 		return n
 	}
-	used := max(0, a.Limit.Capacity()-d.Remaining)
-	held := min(used, p.open.of(a.Act.Charges[a.Charge].Key).units)
-	var about []string
-	for _, e := range entries {
-		about = append(about, e.Key+"="+e.Value)
+	charged := max(0, a.Limit.Capacity()-d.Remaining)
+	held := min(charged, p.open.of(a.Act.Charges[a.Charge].Key).units)
+	if a.settled >= 0 {
+		held = charged - min(charged, a.settled)
 	}
-	l := meLimit{Name: a.Limit.Name, Descriptor: strings.Join(about, ","), Count: meter, Limit: number(a.Limit.Count), Used: number(used), Held: number(held), Remaining: number(d.Remaining)}
-	if algo.TraitsOf(a.Limit.Algorithm).HoldsSlots {
-		l.Held = l.Used
+	slots := algo.TraitsOf(a.Limit.Algorithm).HoldsSlots
+	if slots {
+		held = charged
+	}
+	l := meLimit{Name: a.Limit.Name, Descriptor: aboutOf(entries), Count: meter, Limit: number(a.Limit.Count), Used: number(charged - held), Held: number(held), Remaining: number(d.Remaining)}
+	if slots {
 		return l
 	}
-	_, period, _ := strings.Cut(a.Limit.String(), "/")
-	l.Period, _, _ = strings.Cut(period, " ")
+	l.Period = periodOf(a.Limit)
 	if d.ResetAfter > 0 {
 		l.ResetsAt = time.Now().Add(d.ResetAfter).UTC().Format(time.RFC3339)
 	}

@@ -71,9 +71,9 @@ func TestMe(t *testing.T) {
 				l.ResetsAt = ""
 			}
 			want := meAnswer{Key: "ann", Labels: map[string]string{"user": "ann", "team": "web", "company": "acme"}, Limits: []meLimit{
-				{Name: "team", Descriptor: "team=web", Count: "usd", Limit: "3000.5", Period: "month", Used: "0.29", Held: "0.04", Remaining: "3000.21"},
-				{Name: "user", Descriptor: "user=ann", Count: "usd", Limit: "200", Period: "month", Used: "0.29", Held: "0.04", Remaining: "199.71"},
-				{Name: "open", Descriptor: "user=ann", Count: "requests", Limit: 8.0, Used: 1.0, Held: 1.0, Remaining: 7.0},
+				{Name: "team", Descriptor: "team=web", Count: "usd", Limit: "3000.5", Period: "month", Used: "0.25", Held: "0.04", Remaining: "3000.21"},
+				{Name: "user", Descriptor: "user=ann", Count: "usd", Limit: "200", Period: "month", Used: "0.25", Held: "0.04", Remaining: "199.71"},
+				{Name: "open", Descriptor: "user=ann", Count: "requests", Limit: 8.0, Used: 0.0, Held: 1.0, Remaining: 7.0},
 			}}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)

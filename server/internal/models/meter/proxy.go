@@ -24,6 +24,7 @@ import (
 	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/callers"
+	"github.com/weirlimit/weir/server/internal/models/ledger"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -64,6 +65,8 @@ type Options struct {
 	Unmatched func(*rules.Request, rules.Unmatched) (refuse bool)
 	// Wait is how long a request may wait for room, a minute at most. Zero: not at all.
 	Wait time.Duration
+	// Ledger records what requests have used. Nil: nothing does.
+	Ledger *ledger.Ledger
 	// Observer counts. Nil: nothing is counted.
 	Observer Observer
 	// Logger gets warnings, at most one a minute, without prompts and credentials. Nil:

@@ -1,0 +1,157 @@
+package ledger
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// maxFields is how many fields the sums of a month may have.
+const maxFields = 500_000
+
+//go:embed record.lua
+var recordText string
+
+//go:embed claim.lua
+var claimText string
+
+var (
+	recordScript = redis.NewScript(recordText)
+	claimScript  = redis.NewScript(claimText)
+)
+
+// A shared book is in Redis. All its keys are in one hash slot.
+type shared struct {
+	client redis.UniversalClient
+	tag    string // what all keys begin with
+	fields int    // that a month may have
+}
+
+func (s *shared) outbox() string { return s.tag + "outbox" }
+func (s *shared) due() string    { return s.tag + "due" }
+
+func (s *shared) record(ctx context.Context, all []*record) (left []*record, alerts int, err error) {
+	pipe := s.client.Pipeline()
+	answers := make([]*redis.Cmd, len(all))
+	for i, r := range all {
+		keys, args := s.arguments(r)
+		answers[i] = recordScript.EvalSha(ctx, pipe, keys, args...)
+	}
+	_, _ = pipe.Exec(ctx) // Each answer has its error.
+	unknown := false
+	for i, answer := range answers {
+		n, failed := answer.Int()
+		switch {
+		case failed != nil:
+			left = append(left, all[i])
+			if unknown = unknown || redis.HasErrorPrefix(failed, "NOSCRIPT"); err == nil {
+				err = failed
+			}
+		case n > 0:
+			alerts += n
+		}
+	}
+	if !unknown {
+		return left, alerts, err
+	}
+	if loading := recordScript.Load(ctx, s.client).Err(); loading != nil {
+		return left, alerts, loading
+	}
+	return left, alerts, nil // They are sent again at once.
+}
+
+// arguments returns the keys and the arguments of the script that makes a record.
+func (s *shared) arguments(r *record) ([]string, []any) {
+	keys := []string{s.tag + "id:" + r.id, s.tag + "month:" + r.month, s.outbox(), s.due()}
+	args := make([]any, 0, 32)
+	args = append(args, int64(keepIDs/time.Second), s.fields, r.ends, r.row, otherRow, int64(2*keepAlerts/time.Second), 0)
+	count := len(args) - 1
+	if r.id != "" {
+		sums := 0
+		for i, n := range r.used.all() {
+			if i == 0 || *n != 0 {
+				args = append(args, numbers[i], *n)
+				sums++
+			}
+		}
+		args[count] = sums
+	}
+	for i := range r.charges {
+		c := &r.charges[i]
+		keys = append(keys, s.tag+"window:"+c.window)
+		args = append(args, c.key, c.units, c.expires, c.about, len(c.levels))
+		for _, at := range c.levels {
+			args = append(args, at.name, at.units)
+		}
+	}
+	return keys, args
+}
+
+func (s *shared) claim(ctx context.Context, d time.Duration) (*alert, error) {
+	got, err := claimScript.Run(ctx, s.client, []string{s.due(), s.outbox()}, int64(d/time.Second)).StringSlice()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	if err != nil || len(got) != 3 {
+		return nil, err
+	}
+	now, err := strconv.ParseInt(got[2], 10, 64)
+	if err != nil {
+		return nil, err
+	}
+	return readAlert(got[0], got[1], time.Unix(now, 0)), nil
+}
+
+func (s *shared) remove(ctx context.Context, id string) error {
+	_, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.ZRem(ctx, s.due(), id)
+		p.HDel(ctx, s.outbox(), id)
+		return nil
+	})
+	return err
+}
+
+func (s *shared) used(ctx context.Context, charges []Charge) ([]int64, error) {
+	pipe := s.client.Pipeline()
+	answers := make([]*redis.StringCmd, len(charges))
+	for i := range charges {
+		answers[i] = pipe.HGet(ctx, s.tag+"window:"+charges[i].Window.name(), charges[i].Key)
+	}
+	_, _ = pipe.Exec(ctx) // Each answer has its error.
+	used := make([]int64, len(charges))
+	for i, answer := range answers {
+		n, err := answer.Int64()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return nil, err
+		}
+		used[i] = n
+	}
+	return used, nil
+}
+
+func (s *shared) month(ctx context.Context, name string) (map[string]int64, error) {
+	sums := map[string]int64{}
+	var cursor uint64
+	for {
+		page, next, err := s.client.HScan(ctx, s.tag+"month:"+name, cursor, "", 1000).Result()
+		if err != nil {
+			return nil, err
+		}
+		for i := 0; i+1 < len(page); i += 2 {
+			n, err := strconv.ParseInt(page[i+1], 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("%w: %s", errMonth, strings.ToValidUTF8(page[i], ""))
+			}
+			sums[page[i]] = n
+		}
+		if cursor = next; cursor == 0 {
+			return sums, nil
+		}
+	}
+}
