@@ -26,8 +26,8 @@ const (
 	// long the webhook may take.
 	claimTime = 10 * time.Second
 	postTime  = 5 * time.Second
-	// lookTime is how often an instance looks for alerts of others.
-	lookTime = time.Second
+	// pollTime is how often an instance looks for alerts of others.
+	pollTime = time.Second
 	// keepAlerts is how long an alert is tried.
 	keepAlerts = 24 * time.Hour
 )
@@ -153,7 +153,7 @@ func (l *Ledger) deliver() {
 		}
 		for ctx.Err() == nil && l.deliverOne(ctx, client) {
 		}
-		timer.Reset(lookTime)
+		timer.Reset(pollTime)
 	}
 }
 
