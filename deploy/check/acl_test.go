@@ -4,11 +4,15 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/http/httptest"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -92,6 +96,10 @@ func TestRedisUserSuffices(t *testing.T) {
 	}
 	client := redis.NewClient(&redis.Options{Addr: store.Addr()})
 	defer client.Close()
+	alerted(t, m.binary, url)
+	if keys := client.Keys(t.Context(), "weir:{ledger/llm}:month:*").Val(); len(keys) != 1 {
+		t.Errorf("the ledger has %v", client.Keys(t.Context(), "*").Val())
+	}
 	refused, err := client.ACLLog(t.Context(), 10).Result()
 	if err != nil || len(refused) > 0 {
 		t.Errorf("Redis refused %d commands, %v", len(refused), err)
@@ -106,6 +114,50 @@ func TestRedisUserSuffices(t *testing.T) {
 			t.Errorf("%v: %v, want NOPERM", command, err)
 		}
 	}
+}
+
+// alerted has weir models record what a request used and deliver an alert.
+func alerted(t *testing.T, binary, url string) {
+	t.Helper()
+	posted := make(chan struct{}, 10)
+	hook := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { posted <- struct{}{} }))
+	defer hook.Close()
+	rules := filepath.Join(t.TempDir(), "models.yaml")
+	write(t, rules, `domain: llm
+models: [{model: "*", input: 0, output: 1000}]
+descriptors: [{key: key, rate_limit: {count: usd, dollars: 1, unit: month, algorithm: fixed_window, time_zone: UTC, alert: [1%]}}]
+`, 0o644)
+	cmd := exec.Command(binary, "models", "--mock", "--listen=127.0.0.1:0", "--config="+rules, "--alert-webhook="+hook.URL)
+	cmd.Env = []string{"WEIR_STORE=" + url, "WEIR_ADMIN=127.0.0.1:0"}
+	p := testserver.Start(t, cmd)
+	addr := ""
+	for addr == "" {
+		select {
+		case line, ok := <-p.Lines:
+			if !ok {
+				t.Fatalf("%s ended: %s", cmd, p.Stderr)
+			}
+			addr, _ = strings.CutPrefix(line, "models ")
+		case <-time.After(patience):
+			t.Fatalf("%s does not serve: %s", cmd, p.Stderr)
+		}
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addr+"/v1/chat/completions", strings.NewReader(`{"model":"mock-40","messages":[{"role":"user","content":"hello"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer any-key")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	select {
+	case <-posted:
+	case <-time.After(patience):
+		t.Errorf("%d, and no alert: %s", resp.StatusCode, p.Stderr)
+	}
+	p.Stop(syscall.SIGTERM)
 }
 
 // post makes a call that the store has to answer, whatever its answer.

@@ -10,7 +10,7 @@
 -- ARGV: 1 seconds to keep the mark, and 2 how many fields a month may have
 --       3 when the month expires, in seconds since 1970
 --       4 the row of the month, and 5 the one in its place if there are too many
---       6 seconds to keep the outbox
+--       6 milliseconds to keep the outbox
 --       7 how many sums, then for each the name of its number and what to add; none without an ID
 --       then for each window: the key, the units to add, when the window expires, what its alerts
 --       are about, how many levels, and for each the level ("80 200000000": percent and amount) and
@@ -27,7 +27,7 @@ if sums > 0 then
   if not redis.call('SET', mark, 1, 'NX', 'EX', ARGV[1]) then
     return -1
   end
-  if redis.call('HLEN', month) + sums > tonumber(ARGV[2]) and redis.call('HEXISTS', month, ARGV[at] .. ' ' .. row) == 0 then
+  if redis.call('HLEN', month) + sums > tonumber(ARGV[2]) and not redis.call('HGET', month, ARGV[at] .. ' ' .. row) then
     row = ARGV[5]
   end
   for _ = 1, sums do
@@ -61,7 +61,7 @@ for i = 5, #KEYS do
   end
 end
 if recorded > 0 then
-  redis.call('EXPIRE', outbox, ARGV[6])
-  redis.call('EXPIRE', due, ARGV[6])
+  redis.call('PEXPIRE', outbox, ARGV[6])
+  redis.call('PEXPIRE', due, ARGV[6])
 end
 return recorded

@@ -1,10 +1,12 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,33 +46,38 @@ func (s *shared) record(ctx context.Context, all []*record) (left []*record, ale
 		answers[i] = recordScript.EvalSha(ctx, pipe, keys, args...)
 	}
 	_, _ = pipe.Exec(ctx) // Each answer has its error.
-	unknown := false
+	unknown := -1 // the place in left of one whose script Redis did not know
 	for i, answer := range answers {
 		n, failed := answer.Int()
 		switch {
+		case failed != nil && redis.HasErrorPrefix(failed, "NOSCRIPT"):
+			unknown = len(left)
+			left = append(left, all[i])
 		case failed != nil:
 			left = append(left, all[i])
-			if unknown = unknown || redis.HasErrorPrefix(failed, "NOSCRIPT"); err == nil {
-				err = failed
-			}
+			err = cmp.Or(err, failed)
 		case n > 0:
 			alerts += n
 		}
 	}
-	if !unknown {
+	if unknown < 0 || err != nil {
 		return left, alerts, err
 	}
-	if loading := recordScript.Load(ctx, s.client).Err(); loading != nil {
-		return left, alerts, loading
+	// One brings the script along, since users of Redis need not be allowed to load scripts. The
+	// others are sent again at once.
+	keys, args := s.arguments(left[unknown])
+	n, err := recordScript.Eval(ctx, s.client, keys, args...).Int()
+	if err != nil {
+		return left, alerts, err
 	}
-	return left, alerts, nil // They are sent again at once.
+	return slices.Delete(left, unknown, unknown+1), alerts + max(0, n), nil
 }
 
 // arguments returns the keys and the arguments of the script that makes a record.
 func (s *shared) arguments(r *record) ([]string, []any) {
 	keys := []string{s.tag + "id:" + r.id, s.tag + "month:" + r.month, s.outbox(), s.due()}
 	args := make([]any, 0, 32)
-	args = append(args, int64(keepIDs/time.Second), s.fields, r.ends, r.row, otherRow, int64(2*keepAlerts/time.Second), 0)
+	args = append(args, int64(keepIDs/time.Second), s.fields, r.ends, r.row, otherRow, (2 * keepAlerts).Milliseconds(), 0)
 	count := len(args) - 1
 	if r.id != "" {
 		sums := 0
@@ -109,12 +116,11 @@ func (s *shared) claim(ctx context.Context, d time.Duration) (*alert, error) {
 }
 
 func (s *shared) remove(ctx context.Context, id string) error {
-	_, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.ZRem(ctx, s.due(), id)
-		p.HDel(ctx, s.outbox(), id)
-		return nil
-	})
-	return err
+	// The text first: claim.lua removes what has none.
+	if err := s.client.HDel(ctx, s.outbox(), id).Err(); err != nil {
+		return err
+	}
+	return s.client.ZRem(ctx, s.due(), id).Err()
 }
 
 func (s *shared) used(ctx context.Context, charges []Charge) ([]int64, error) {
