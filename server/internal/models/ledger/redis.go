@@ -46,12 +46,14 @@ func (s *shared) record(ctx context.Context, all []*record) (left []*record, ale
 		answers[i] = recordScript.EvalSha(ctx, pipe, keys, args...)
 	}
 	_, _ = pipe.Exec(ctx) // Each answer has its error.
-	unknown := -1 // the place in left of one whose script Redis did not know
+	unknown := -1 // the place in left of the first whose script Redis did not know
 	for i, answer := range answers {
 		n, failed := answer.Int()
 		switch {
 		case failed != nil && redis.HasErrorPrefix(failed, "NOSCRIPT"):
-			unknown = len(left)
+			if unknown < 0 {
+				unknown = len(left)
+			}
 			left = append(left, all[i])
 		case failed != nil:
 			left = append(left, all[i])
