@@ -46,7 +46,7 @@ func (s *shared) record(ctx context.Context, all []*record) (left []*record, ale
 		answers[i] = recordScript.EvalSha(ctx, pipe, keys, args...)
 	}
 	_, _ = pipe.Exec(ctx) // Each answer has its error.
-	unknown := -1 // the place in left of the first whose script Redis did not know
+	unknown := -1         // the place in left of the first whose script Redis did not know
 	for i, answer := range answers {
 		n, failed := answer.Int()
 		switch {
