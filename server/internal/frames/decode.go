@@ -1,6 +1,7 @@
 package frames
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 
@@ -119,6 +120,43 @@ type decoder struct {
 	started      bool // the block has a field
 	skip         int  // bytes of a value to come that are left out
 	last         field
+	path, length literalField // that came last
+}
+
+// A literalField is a field with a valid name, and the value that it was decoded from. Clients send
+// paths and lengths as literals, because these may be long or differ, but mostly they repeat.
+type literalField struct {
+	field          // without a name at first
+	text    []byte // in its code
+	huffman bool
+}
+
+// keptText bounds the text of a literal that is kept, in bytes.
+const keptText = 256
+
+// decode returns the field that a text stands for, which it decodes only if the last one was
+// another.
+func (l *literalField) decode(named *field, text []byte, huffman bool) (field, error) {
+	if l.name == named.name && l.huffman == huffman && bytes.Equal(l.text, text) {
+		return l.field, nil
+	}
+	f, err := literal(named, nil, text, [2]bool{false, huffman})
+	if err == nil && len(text) <= keptText {
+		l.field, l.text, l.huffman = f, append(l.text[:0], text...), huffman
+	}
+	return f, err
+}
+
+// literal returns the field of a literal representation.
+func (d *decoder) literal(named *field, name, value []byte, huffman [2]bool) (field, error) {
+	switch {
+	case named == nil || d.skip > 0:
+	case named.kind == pathField:
+		return d.path.decode(named, value, huffman[1])
+	case named.kind == lengthField:
+		return d.length.decode(named, value, huffman[1])
+	}
+	return literal(named, name, value, huffman)
 }
 
 // errIncomplete says that a representation goes on in the next fragment.
@@ -171,7 +209,7 @@ func (d *decoder) next(b []byte, longest int) (f *field, rest []byte, err error)
 	if value, huffman[1], rest, err = d.value(rest, longest); err != nil {
 		return nil, nil, err
 	}
-	if d.last, err = literal(named, name, value, huffman); err != nil {
+	if d.last, err = d.literal(named, name, value, huffman); err != nil {
 		return nil, nil, errCompression
 	}
 	d.last.missing = uint32(d.skip)
@@ -182,7 +220,7 @@ func (d *decoder) next(b []byte, longest int) (f *field, rest []byte, err error)
 	return &d.last, rest, nil
 }
 
-// literal returns the field of a literal representation.
+// literal decodes a field.
 func literal(named *field, name, value []byte, huffman [2]bool) (field, error) {
 	var names string
 	var err error
@@ -320,9 +358,9 @@ func length(b []byte) (n int, huffman bool, rest []byte, err error) {
 	if len(b) == 0 {
 		return 0, false, nil, errIncomplete
 	}
-	bytes, rest, err := number(b, 7)
-	if err == nil && bytes > maxLength {
+	size, rest, err := number(b, 7)
+	if err == nil && size > maxLength {
 		err = errCompression
 	}
-	return int(bytes), b[0]&0x80 != 0, rest, err
+	return int(size), b[0]&0x80 != 0, rest, err
 }

@@ -68,6 +68,9 @@ func FuzzHeaders(f *testing.F) {
 		}
 		f.Add(bytes.Clone(encoded.Bytes()), []byte("\x82\xbe\xbf"), uint8(0))
 	}
+	for _, again := range repeatedLiterals {
+		f.Add([]byte(again[0]), []byte(again[1]), uint8(100))
+	}
 	f.Add([]byte("\x20\x3f\xe1\x1f\x40\x01a\x01b\xbe\x3f\xe2\x1f"), []byte("\x82\x20"), uint8(1))
 	f.Add([]byte("\x40\x81\xff\x00\x00\x82\xff\xff\x10\x01a\x00"), []byte("\xff\x80\x80\x80\x80\x80\x80\x80\x80\x00"), uint8(3))
 	f.Add([]byte("\x00\x01A\x01\x00\x7f\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f"), []byte(nil), uint8(2))
@@ -88,6 +91,47 @@ func FuzzHeaders(f *testing.F) {
 			}
 		})
 	})
+}
+
+// repeatedLiterals are blocks, to be decoded one after the other, whose paths and lengths are
+// nearly those of the block before.
+var repeatedLiterals = [][2]string{
+	{"\x04\x82\x60\x7f", "\x04\x02\x60\x7f"},                                  // the same bytes, without Huffman's code
+	{"\x04\x02/a\x0f\x0d\x02/a", "\x0f\x0d\x02/a\x04\x02/a"},                  // the same value of another name
+	{"\x04\x02/a\x44\x02/a", "\xbe\x04\x02/b\xbe\x04\x02/a"},                  // into the table
+	{"\x0f\x0d\x00\x04\x00", "\x04\x00\x0f\x0d\x00"},                          // empty at first
+	{"\x0f\x0d\x0225\x04\x02/a", "\x0f\x0d\x0226\x04\x03/ab\x04\x01/"},        // another one, longer and shorter
+	{"\x04\x7f\xb2\x01" + strings.Repeat("/", 305), "\x04\x01/\x0f\x0d\x013"}, // too long to be kept
+	{"\x04\x82\xff\xff", "\x04\x02/a"},                                        // not in Huffman's code
+	{"\x04\x82\x60\x7f", "\x04\x82\xff\xff"},
+	{"\x00\x05:path\x02/a", "\x04\x02/a\x00\x05:path\x02/b\x04\x02/a"}, // the name as a literal, too
+}
+
+// TestRepeatedLiterals decodes literals that repeat as package hpack does, and with less memory.
+//
+//nolint:paralleltest // allocations of other tests would count
+func TestRepeatedLiterals(t *testing.T) {
+	for _, pair := range repeatedLiterals {
+		blocks := [][]byte{[]byte(pair[0]), []byte(pair[0]), []byte(pair[1]), []byte(pair[0])}
+		for size := range 300 {
+			ours, theirs, ourErr, theirErr := decodeBoth(blocks, size+1, 1000)
+			if (ourErr == nil) != (theirErr == nil) || !slices.Equal(ours, theirs) {
+				t.Errorf("%q in fragments of %d\n got %q, %v\nwant %q, %v", blocks, size+1, ours, ourErr, theirs, theirErr)
+			}
+		}
+	}
+	d := decoder{most: tableSize}
+	if got := testing.AllocsPerRun(10, func() {
+		for rest := []byte("\x04\x82\x60\x7f\x0f\x0d\x0225"); len(rest) > 0; {
+			_, after, err := d.next(rest, 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rest = after
+		}
+	}); got > 0 {
+		t.Errorf("fields that repeat take %v allocations", got)
+	}
 }
 
 // TestLongValues leaves values out that are too long, whatever the fragments, and goes on.
