@@ -182,8 +182,8 @@ func (a *Act) checkUpTo(i int) error {
 func (a *Act) checkKeep(i int) error {
 	c, want := &a.Charges[i], ""
 	switch {
-	case c.Keep < 0 || c.Keep > MaxCost:
-		want = fmt.Sprintf("0 … %d", MaxCost)
+	case c.Keep < 0 || c.Keep > algo.MaxWindow:
+		want = fmt.Sprintf("0 … %d", int64(algo.MaxWindow))
 	case a.Kind == kindRecord || a.Kind == kindReset:
 		want = "none: " + a.Kind.String() + " charges what it says"
 	case a.MaxWait > 0:

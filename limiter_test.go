@@ -187,6 +187,23 @@ func TestKeeping(t *testing.T) {
 	}
 }
 
+// TestKeepingMuch: a budget of any count can leave all but one of its units to others, and no
+// limiter more than the largest count.
+func TestKeepingMuch(t *testing.T) {
+	t.Parallel()
+	const most = 999_999_999_999_999
+	all := limiter(t, weir.Limit{Algorithm: weir.FixedWindow, Count: most, Period: 24 * time.Hour})
+	for kept, granted := range map[int64]bool{most - 1: true, most: false} {
+		if d, err := all.Keeping(kept).Allow(t.Context(), fmt.Sprint(kept)); err != nil || d.Allowed() != granted || d.Remaining != 0 || (d.RetryAfter == weir.Never) == granted {
+			t.Errorf("keeping %d: %+v, %v", kept, d, err)
+		}
+	}
+	var invalid *weir.InvalidError
+	if _, err := all.Keeping(most+1).Allow(t.Context(), "k"); !errors.As(err, &invalid) || invalid.Field != "keep" || invalid.Value != "1000000000000000" || invalid.Want != "0 … 999999999999999" {
+		t.Errorf("more than any limit has: %v", err)
+	}
+}
+
 // TestRefundOfShares: units return to the alternative that was granted.
 func TestRefundOfShares(t *testing.T) {
 	t.Parallel()

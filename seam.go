@@ -213,8 +213,8 @@ type Charge struct {
 	// still free after it. It charges its Cost and no more, and the decision's Remaining and
 	// RetryAfter take the Keep into account. With it, classes of different priority share
 	// one budget: a batch job that keeps 300 of 1000 never takes the last 300. At most
-	// [MaxCost]; not for a take that books ahead, and only for limits without
-	// ChargeRefused. In an act that is no take, it only lowers Remaining.
+	// 999 999 999 999 999, the largest Count; not for a take that books ahead, and only for
+	// limits without ChargeRefused. In an act that is no take, it only lowers Remaining.
 	Keep int64
 	// Guaranteed leaves the decision to the charges before it in the same alternative: if
 	// they fit, it is made even if it does not, up to one full drain beyond the limit. Its

@@ -266,6 +266,9 @@ func (h *history) keep(a *weir.Act) {
 	for i := range a.Charges {
 		if l := a.Charges[i].Limit; !l.ChargeRefused && h.rng.IntN(3) > 0 {
 			a.Charges[i].Keep = 1 + h.rng.Int64N(min(l.Capacity()+1, 1+h.rng.Int64N(30)))
+			if h.Huge && h.rng.IntN(2) == 0 {
+				a.Charges[i].Keep = max(1, min(algo.MaxWindow, l.Capacity()+1-h.rng.Int64N(2*weir.MaxCost)))
+			}
 		}
 	}
 }

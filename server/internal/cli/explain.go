@@ -167,7 +167,7 @@ func (p *explainer) limit(a *rules.Applied) {
 		p.printf("    budget   %s of %s, shared by all rules that charge it\n", plainly(b.Name), b.At)
 	}
 	if keep := a.Act.Charges[a.Charge].Keep; keep > 0 {
-		p.printf("    keep     %d: granted only if that many units stay free\n", keep)
+		p.printf("    keep     %s: granted only if that much stays free\n", config.AmountText(a.Limit.Meter, keep))
 	}
 	if !a.Rule.OnTrial {
 		p.printf("    failure  on_store_failure: %s\n", a.Of.OnStoreFailure)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	yaml "go.yaml.in/yaml/v3"
 )
@@ -95,7 +96,7 @@ func (p *parser) charge(o object, l *RateLimit) {
 	p.required(o, "budget", name, "the name of a budget")
 	d := p.budget(name)
 	for _, key := range slices.Concat([]string{"unit", "requests_per_unit", "algorithm"}, weirKeys) {
-		if key != "keep" && o.has(key) {
+		if !slices.Contains(besideBudget, key) && o.has(key) {
 			p.report(o.position(key), key+" beside budget", "one of the two: the budget has its own; "+p.line(o, "budget")+" has budget")
 		}
 	}
@@ -107,7 +108,7 @@ func (p *parser) charge(o object, l *RateLimit) {
 	}
 	d.charged = true
 	charged := d.Limit
-	charged.At, charged.Name, charged.Budget = l.At, l.Name, d.Budget
+	charged.At, charged.Name, charged.Budget, charged.Show = l.At, l.Name, d.Budget, p.truth(o, "show")
 	*l = charged
 	if d.fields.has("algorithm") {
 		p.keep(o, d.fields, l)
@@ -132,25 +133,53 @@ func (p *parser) unknownBudget(o object, name string) {
 	p.suggest(p.get(o, "budget"), "budget is "+quote(name), want, meant)
 }
 
+// keepKeys are the keys that say how many units a limit leaves to others: the second one is
+// that of limits of dollars, the first one that of all others.
+var keepKeys = []string{"keep", "keep_dollars"}
+
+// besideBudget are the keys of Weir's that stand beside budget.
+var besideBudget = append([]string{"show"}, keepKeys...)
+
 // keep reads how many units a limit leaves to others. The limit's other settings stand
 // in counts, which is the same map or a budget.
 func (p *parser) keep(o, counts object, l *RateLimit) {
-	if p.get(o, "keep") == nil {
+	if !l.Grouped {
+		return // reported
+	}
+	key, other, usd := keepKeys[0], keepKeys[1], l.Limit.Meter == MeterUSD
+	if usd {
+		key, other = other, key
+	}
+	if p.get(o, other) != nil {
+		p.report(o.position(other), other+" for a limit of "+cmp.Or(l.Limit.Meter, MeterRequests), key+" in its place")
 		return
 	}
-	l.Keep = p.positive(o, "keep")
-	n, burst := p.get(o, "keep"), cmp.Or(l.Limit.Burst, l.Limit.Count)
-	switch {
-	case !l.Grouped: // reported
+	n := p.get(o, key)
+	if n == nil {
+		return
+	}
+	amount := func(n int64) string { return strconv.FormatInt(n, 10) }
+	if usd {
+		amount = func(n int64) string { return DollarsText(n) + " dollars" }
+		if l.Keep = p.dollars(o, key, mostOf(&l.Limit), "", -1); l.Keep < 0 {
+			return
+		}
+	} else {
+		var ok bool
+		if l.Keep, ok = p.integer(o, key); !ok {
+			return
+		}
+	}
+	switch burst := cmp.Or(l.Limit.Burst, l.Limit.Count); {
 	case l.Lease:
-		p.clash(o, "keep", counts, "lease", "lease: true")
+		p.clash(o, key, counts, "lease", "lease: true")
 	case l.Limit.ChargeRefused:
-		p.clash(o, "keep", counts, "charge_refused", "charge_refused: true")
-	case l.Keep < 0:
-		p.report(n, fmt.Sprintf("keep is %d", l.Keep), "at least 1, or nothing for the default")
+		p.clash(o, key, counts, "charge_refused", "charge_refused: true")
+	case l.Keep < 1:
+		p.report(n, key+" is "+n.Value, "at least "+amount(1)+", or nothing for the default")
 	case l.Keep >= burst:
 		from := p.burst(counts)
-		p.report(n, fmt.Sprintf("keep is %d", l.Keep), fmt.Sprintf("less than %d, which is the %s at %s", burst, from, p.line(counts, from)))
+		p.report(n, key+" is "+n.Value, fmt.Sprintf("less than %s, which is the %s at %s", amount(burst), from, p.line(counts, from)))
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
 )
 
@@ -48,11 +47,7 @@ func (p *parser) instead(o object, l *RateLimit) {
 	}
 	// The rest of the capacity, rounded down: a small limit leaves nothing.
 	rest := new(big.Int).Mul(big.NewInt(l.Limit.Capacity()), big.NewInt(int64(Whole-part)))
-	if l.Part = rest.Div(rest, big.NewInt(int64(Whole))).Int64(); l.Part > weir.MaxCost {
-		// A charge keeps no more free.
-		least := Whole - Part(int64(Whole)*weir.MaxCost/l.Limit.Capacity())
-		p.report(p.get(o, "at"), "at is "+kind(p.get(o, "at")), fmt.Sprintf("at least %s, which leaves at most %s", least, AmountText(l.Limit.Meter, weir.MaxCost)))
-	}
+	l.Part = rest.Div(rest, big.NewInt(int64(Whole))).Int64()
 }
 
 // part reads a part in percent.

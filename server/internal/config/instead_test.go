@@ -58,9 +58,8 @@ descriptors:
 		{general, "instead: cheap-1, at: 90%, lease: true", "", 0, "at beside lease: true"},
 		{strings.Replace(general, "gcra, unit: day", "concurrency, period: 30s", 1), "instead: cheap-1, at: 90%", "", 0, "at beside algorithm: concurrency"},
 		{budget("20000"), "instead: cheap-1, at: 95%", "cheap-1", 1_000_000_000, ""},
-		{budget("20000"), "instead: cheap-1, at: 90%", "", 0, `at is "90%"; want at least 95%, which leaves at most $1000`},
-		{budget("30000"), "instead: cheap-1, at: 96.66%", "", 0, `at is "96.66%"; want at least 96.67%, which leaves at most $1000`},
-		{budget("30000"), "instead: cheap-1, at: 96.67%", "cheap-1", 999_000_000, ""},
+		{budget("20000"), "instead: cheap-1, at: 90%", "cheap-1", 2_000_000_000, ""},
+		{budget("999999999.999999"), "instead: cheap-1, at: 1%", "cheap-1", 989_999_999_999_999, ""},
 		{general, "instead: cheap-1, block: 1m", "", 0, "instead beside block; want one of the two"},
 		{strings.Replace(general, "algorithm: gcra, ", "", 1), "instead: cheap-1", "", 0, "instead without algorithm"},
 	} {

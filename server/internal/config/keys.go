@@ -148,10 +148,10 @@ var inLimit = newScope("in rate_limit", "rate_limit",
 	property{name: "unlimited", form: asTruth, doc: "Grant everything. It replaces unit and algorithm."},
 	property{name: "name", absent: "the path of the descriptor", doc: "The name of the limit in answers, headers and metrics. For a limit with an algorithm it is also part of the key in the store, in place of the limit's position."},
 	property{name: "replaces", form: asMaps, of: "replaces", doc: "Limits that do not apply to a request that this limit applies to."},
-	property{name: "budget", doc: "The name of a budget of this descriptor, of one above it, or of the domain. Requests charge it in place of a limit of their own. It may only be combined with name, replaces and keep."},
+	property{name: "budget", doc: "The name of a budget of this descriptor, of one above it, or of the domain. Requests charge it in place of a limit of their own. It may only be combined with name, replaces, show, and keep or keep_dollars."},
 	property{name: "algorithm", form: asWord, words: algorithms(), absent: "envoyproxy/ratelimit's fixed window", doc: "How the limit counts: " + algorithmDocs() + ". docs/algorithms.md compares them."},
 	property{name: "count", form: asWord, words: Meters(), ours: true, absent: "requests", doc: "What the limit counts: requests, or the input, cached, output or all tokens of language models, or usd, dollars. weir models knows the numbers of its requests; other programs give them to POST /v1/take as costs. docs/models.md defines them."},
-	property{name: "dollars", form: asDollars, most: mostWindow, ours: true, doc: "The dollars that a period grants, with at most 6 decimals, in place of requests_per_unit: at most 1000, or 999999999.999999 with fixed_window. Needs count: usd. A burst or keep beside it is in millionths of a dollar."},
+	property{name: "dollars", form: asDollars, most: mostWindow, ours: true, doc: "The dollars that a period grants, with at most 6 decimals, in place of requests_per_unit: at most 1000, or 999999999.999999 with fixed_window. Needs count: usd. A burst beside it is in millionths of a dollar."},
 	property{name: "period", form: asPeriod, ours: true, doc: "The period if no unit fits: 1ms to 8784h (366 days), in whole milliseconds. With concurrency, the longest time for which a slot is held without renewal."},
 	property{name: "burst", form: asNumber, least: 1, most: mostUnits, ours: true, algorithms: bursting, absent: "requests_per_unit", doc: "The most that a key can be charged at once: the burst of a gcra, the capacity of a token_bucket, the queue of a leaky_bucket."},
 	property{name: "buckets", form: asNumber, least: 2, most: 3600, ours: true, algorithms: bucketing, absent: "60", doc: "The number of buckets of a rolling_window, which refuses at most one bucket early."},
@@ -160,7 +160,8 @@ var inLimit = newScope("in rate_limit", "rate_limit",
 	property{name: "anchor_day", form: asNumber, least: 1, most: 31, ours: true, algorithms: dated, absent: "1", doc: "The day on which calendar months begin, or the last day of a shorter month. Needs time_zone and a unit of month."},
 	property{name: "charge_refused", form: asTruth, ours: true, algorithms: counting, doc: "Count refused requests, too, for costs that are known only afterwards."},
 	property{name: "block", form: asPeriod, ours: true, algorithms: counting, absent: "no block", doc: "Refuse a key for that long after the limit has refused a request of it: 1ms to 240h, in whole milliseconds. Requests that are refused meanwhile do not extend it. Not with charge_refused, lease or quota, and not for a request with max_wait. docs/algorithms.md explains it."},
-	property{name: "keep", form: asNumber, least: 1, most: mostUnits - 1, ours: true, absent: "0", doc: "The number of units that a request must leave free: it is granted only if that many remain after it. Classes of different priority can thus share a budget. Less than the burst; needs an algorithm or a budget. Not with lease or charge_refused."},
+	property{name: "keep", form: asNumber, least: 1, most: mostWindow - 1, ours: true, absent: "0", doc: "The number of units that a request must leave free: it is granted only if that many remain after it. Classes of different priority can thus share a budget. Less than the burst; needs an algorithm or a budget. Not with lease or charge_refused."},
+	property{name: "keep_dollars", form: asDollars, most: mostWindow - 1, ours: true, absent: "0", doc: "The dollars that a request must leave free, with at most 6 decimals: keep for limits with count: usd. docs/models.md explains it."},
 	property{name: "lease", form: asTruth, ours: true, algorithms: leasable, doc: "Let each instance charge units ahead and spend them without a call to the store. Not with charge_refused, keep, block or otherwise. docs/library.md says by how much that may exceed the limit or refuse too early."},
 	property{name: "quota", form: asTruth, ours: true, algorithms: leasable, doc: "Let Envoys lease units by their rate limit quota service, with --rlqs on. A lease has the units of a second, so the burst must have as many, and at least 2. All limits of the descriptor need it. Not with lease, keep, block, charge_refused, a count other than requests, otherwise, trial, shadow_mode or enforce, and not below a key with a *. docs/rlqs.md explains it."},
 	property{name: "max_keys", form: asNumber, least: 1, most: keylimit.MaxKeys, ours: true, absent: "any number, unless --max-keys says otherwise", doc: "The number of recently used keys that each instance tracks. Further keys share the budget of a single key, so clients that invent keys cannot fill the store. docs/operations.md says how long a key counts."},
@@ -169,7 +170,7 @@ var inLimit = newScope("in rate_limit", "rate_limit",
 	property{name: "alert", form: asPercents, ours: true, algorithms: alerting, absent: "no alerts", doc: "The parts of the limit, such as [80%, 100%], at which weir models posts an alert to --alert-webhook: once for each key, window, part and amount in force, when so much is settled. 100% is also the first refusal for what was used. Needs windows of a day or longer. Not with charge_refused, max_keys or anchor: first. docs/models.md explains it."},
 	property{name: "show", form: asTruth, ours: true, doc: "Let everybody whom the limit applies to see at GET /v1/me of weir models what is used of it. The limits of one key and one user are always shown. Needs an algorithm."},
 	property{name: "instead", ours: true, doc: "The model that weir models puts in place of a dearer one, once, when this limit refuses a request to it: a name, or a pattern, for which the first row of the prices without a * counts that it matches. The request is then planned anew. Not with block. docs/models.md explains it."},
-	property{name: "at", form: asPart, ours: true, absent: "100%", doc: "The part of the limit from which instead is taken, 1% … 99%. The rest, at most 1000000000 units or $1000, is left to requests that have no cheaper model. Needs instead."},
+	property{name: "at", form: asPart, ours: true, absent: "100%", doc: "The part of the limit from which instead is taken, 1% … 99%. The rest is left to requests that have no cheaper model. Needs instead."},
 )
 
 // inModel has the keys of a row of the price table.
@@ -202,9 +203,9 @@ var inCalls = newScope("in calls", "calls",
 var besideCalls = []string{"shadow_mode", "trial", "max_keys", "on_store_failure"}
 
 var inNamed = newScope("in names", "named",
-	"The rule for limits of this name in calls. With the keys of a rate_limit, except unlimited, name, was, show, alert, instead, at, replaces, budget, keep, lease, quota, count and dollars, it replaces their numbers and their algorithm; without an algorithm, these stay.",
+	"The rule for limits of this name in calls. With the keys of a rate_limit, except unlimited, name, was, show, alert, instead, at, replaces, budget, keep, keep_dollars, lease, quota, count and dollars, it replaces their numbers and their algorithm; without an algorithm, these stay.",
 	append(slices.DeleteFunc(slices.Clone(inLimit.keys), func(k property) bool {
-		return slices.Contains(append([]string{"unlimited", "name", "was", "show", "alert", "instead", "at", "replaces", "budget", "keep", "lease", "quota", "count", "dollars"}, besideCalls...), k.name)
+		return slices.Contains(append([]string{"unlimited", "name", "was", "show", "alert", "instead", "at", "replaces", "budget", "keep", "keep_dollars", "lease", "quota", "count", "dollars"}, besideCalls...), k.name)
 	}),
 		property{name: "shadow_mode", form: asTruth, doc: "Decide and charge, but never refuse."},
 		property{name: "trial", form: asMap, of: "rate_limit", doc: "A limit on trial beside it, as in a descriptor."},
@@ -219,9 +220,9 @@ var inReplaces = newScope("in replaces", "replaces", "Names another descriptor's
 
 // inBudget has the keys of a limit that say how it counts.
 var inBudget = newScope("in a budget", "budget",
-	"A budget is a limit that several rules charge, each with its own keep. It has the keys of a rate_limit except unlimited, name, was, show, instead, at, replaces, budget, block, keep and quota, and needs an algorithm.",
+	"A budget is a limit that several rules charge, each with its own keep. It has the keys of a rate_limit except unlimited, name, was, show, instead, at, replaces, budget, block, keep, keep_dollars and quota, and needs an algorithm.",
 	slices.DeleteFunc(slices.Clone(inLimit.keys), func(k property) bool {
-		return slices.Contains([]string{"unlimited", "name", "was", "show", "instead", "at", "replaces", "budget", "block", "keep", "quota"}, k.name)
+		return slices.Contains([]string{"unlimited", "name", "was", "show", "instead", "at", "replaces", "budget", "block", "keep", "keep_dollars", "quota"}, k.name)
 	})...,
 )
 

@@ -76,8 +76,10 @@ func (k property) beside() string {
 		return "algorithm: fixed_window, unit: day, requests_per_unit: 1"
 	case k.name == "was":
 		return "algorithm: gcra, unit: second, requests_per_unit: 1, name: new"
+	case k.name == "keep_dollars":
+		return "algorithm: fixed_window, unit: month, count: usd, dollars: 1000"
 	case k.name == "keep":
-		return "algorithm: gcra, unit: second, requests_per_unit: 1, burst: 1000000000"
+		return "algorithm: fixed_window, unit: month, requests_per_unit: 999999999999999"
 	case k.name == "quota":
 		return "algorithm: gcra, unit: second, requests_per_unit: 2"
 	case k.ours:

@@ -165,9 +165,9 @@ func (p *parser) meter(o object, l *RateLimit) {
 	if name != MeterRequests {
 		l.Limit.Meter = name
 	}
-	most, beyond := int64(mostUnits), ", or algorithm: fixed_window, to "+DollarsText(mostWindow)
-	if l.Limit.Algorithm == weir.FixedWindow && !l.Limit.ChargeRefused {
-		most, beyond = mostWindow, ""
+	most, beyond := mostOf(&l.Limit), ""
+	if most < mostWindow {
+		beyond = ", or algorithm: fixed_window, to " + DollarsText(mostWindow)
 	}
 	switch {
 	case o.has("count") && algo.TraitsOf(l.Limit.Algorithm).HoldsSlots && name != MeterRequests:
@@ -185,6 +185,14 @@ func (p *parser) meter(o object, l *RateLimit) {
 	case p.get(o, "requests_per_unit") == nil:
 		p.report(o.position("requests_per_unit"), "requests_per_unit is missing", "a whole number; 0 refuses everything")
 	}
+}
+
+// mostOf is the largest count of a limit of dollars.
+func mostOf(l *weir.Limit) int64 {
+	if l.Algorithm == weir.FixedWindow && !l.ChargeRefused {
+		return mostWindow
+	}
+	return mostUnits
 }
 
 func dollarsWanted(most int64) string { return "dollars, 0 … " + DollarsText(most) }

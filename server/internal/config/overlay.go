@@ -9,6 +9,7 @@ import (
 
 	yaml "go.yaml.in/yaml/v3"
 
+	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/settingfile"
 )
 
@@ -99,8 +100,12 @@ func (p *parser) overlayLine(n *yaml.Node) overlayLine {
 	for _, key := range []string{"domain", "path", "unit"} {
 		delete(line.fields, key)
 	}
+	most := mostUnits
+	if p.scalarOf(o, "algorithm") == weir.FixedWindow.String() {
+		most = mostWindow
+	}
 	p.limit(line.onto(object{o.node, map[string]field{
-		"requests_per_unit": fieldAt(o.node, "requests_per_unit", fmt.Sprint(max(0, min(p.number(o, "keep"), mostUnits-1))+1)), "unit": fieldAt(o.node, "unit", cmp.Or(line.unit, "month")),
+		"requests_per_unit": fieldAt(o.node, "requests_per_unit", fmt.Sprint(max(0, min(p.number(o, "keep"), int64(most)-1))+1)), "unit": fieldAt(o.node, "unit", cmp.Or(line.unit, "month")),
 	}}), nil)
 	return line
 }

@@ -25,10 +25,10 @@ func (p *parser) quota(o object, l *RateLimit) {
 		p.clash(o, "quota", o, "block", "block")
 	case l.Lease:
 		p.clash(o, "quota", o, "lease", "lease: true")
-	case l.Keep > 0:
-		p.clash(o, "quota", o, "keep", fmt.Sprintf("keep: %d", l.Keep))
 	case l.Limit.Meter != "":
 		p.clash(o, "quota", o, "count", "count: "+l.Limit.Meter)
+	case l.Keep > 0:
+		p.clash(o, "quota", o, "keep", fmt.Sprintf("keep: %d", l.Keep))
 	}
 	if _, err := l.Limit.Compile(); err != nil {
 		return // reported

@@ -237,7 +237,7 @@ func limitRules() []schema {
 	}
 	charging := schema{"unit": false, "requests_per_unit": false}
 	for name := range none {
-		charging[name] = name == "budget" || name == "keep"
+		charging[name] = name == "budget" || slices.Contains(besideBudget, name)
 	}
 	own := schema{"if": has("algorithm", nil), "then": ours, "else": theirs}
 	rules := []schema{
@@ -245,7 +245,7 @@ func limitRules() []schema {
 		{"if": schema{"not": unlimited}, "then": schema{"if": has("budget", nil), "then": schema{"properties": charging}, "else": own}},
 		{"if": has("algorithm", schema{"const": weir.Concurrency.String()}), "then": schema{"properties": schema{"count": schema{"enum": []any{MeterRequests, nil}}}}},
 		{"if": has("quota", schema{"not": schema{"enum": unset()}}), "then": schema{"properties": schema{
-			"charge_refused": schema{"enum": unset()}, "lease": schema{"enum": unset()}, "keep": schema{"type": "null"}, "block": schema{"type": "null"},
+			"charge_refused": schema{"enum": unset()}, "lease": schema{"enum": unset()}, "keep": schema{"type": "null"}, "keep_dollars": schema{"type": "null"}, "block": schema{"type": "null"},
 			"count": schema{"enum": []any{MeterRequests, nil}},
 		}}},
 		{"if": has("algorithm", schema{"enum": logging}), "then": atMost(mostLogged)},
@@ -254,6 +254,8 @@ func limitRules() []schema {
 		{"if": has("alert", schema{"type": "array"}), "then": schema{"properties": schema{
 			"unit": schema{"anyOf": []schema{{"type": "string", "pattern": anyCase(longUnits())}, {"enum": []any{nil, ""}}}}, "anchor": schema{"enum": []any{"epoch", nil}}, "charge_refused": schema{"enum": unset()}, "max_keys": schema{"type": "null"},
 		}}},
+		{"if": has("count", schema{"const": MeterUSD}), "then": schema{"properties": schema{"keep": schema{"type": "null"}}}},
+		{"if": has("keep_dollars", schema{"not": schema{"type": "null"}}), "then": schema{"anyOf": []schema{has("count", schema{"const": MeterUSD}), has("budget", nil)}}},
 		{"if": has("was", nil), "then": schema{"required": []string{"name"}}},
 	}
 	return append(rules, algorithmRules()...)

@@ -135,6 +135,8 @@ var beyond = []string{
 	"equal entries", "second document", "was itself", "was another's name", "replaces itself", "binary",
 	"quota of one", "quota with a small burst", "quota of short windows", "quota of short windows with a large count", "quota for some", "quota and otherwise", "quota and trial",
 	"quota in the shadow", "quota for a part", "quota of any key", "quota of a key twice", "quota in two orders",
+	"keep in dollars, all", "keep in dollars beyond the burst", "keep in dollars of gcra, too many", "keep in dollars, none", "keep in dollars and lease",
+	"keep of all of a budget of dollars", "keep of a budget of tokens in dollars", // of other numbers, or of other maps
 	"count with a point", "count with an exponent", // whole numbers, to JSON
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/server/internal/admin"
+	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -66,7 +67,7 @@ type limitShown struct {
 	Domain, Name, Rule, At, Limit, Algorithm, OnStoreFailure string
 	Enforce                                                  string // percentage of keys; empty: all
 	Budget                                                   string // that it charges; empty: one of its own
-	Keep                                                     int64
+	Keep                                                     string // what it leaves to others; empty: nothing
 	Unlimited, Shadow, Quota, Lease, RLQS, Trial             bool
 }
 
@@ -99,7 +100,9 @@ func limitsShown(r *rules.Rule) []limitShown {
 		for _, l := range r.Limits {
 			shown := rule
 			shown.Name, shown.Limit, shown.Algorithm = l.Name, admin.LimitText(l.Limit), l.Algorithm.String()
-			shown.Budget, shown.Keep = l.Budget.String(), l.Keep
+			if shown.Budget = l.Budget.String(); l.Keep > 0 {
+				shown.Keep = config.AmountText(l.Limit.Meter, l.Keep)
+			}
 			if shown.Lease = l.Lease; !r.OnTrial {
 				shown.OnStoreFailure = l.OnStoreFailure.String()
 			}

@@ -172,7 +172,7 @@ func (r *ruling) explain() string {
 	case r.decision.Source == acts.SourceFailClosed:
 		b = append(b, " refuses everything while the store is unreachable"...)
 	case r.decision.RetryAfter == weir.Never && keep > 0:
-		b = append(strconv.AppendInt(append(b, " can never grant this cost and keep "...), keep, 10), " units free"...)
+		b = append(append(append(b, " can never grant this cost and keep "...), r.kept(keep)...), " free"...)
 	case r.decision.RetryAfter == weir.Never:
 		b = append(b, " can never grant this cost"...)
 	case r.decision.Blocked:
@@ -181,12 +181,21 @@ func (r *ruling) explain() string {
 	default:
 		b = append(b, " is used up"...)
 		if keep > 0 {
-			b = append(strconv.AppendInt(append(b, " except for "...), keep, 10), " units kept free"...)
+			b = append(append(append(b, " except for "...), r.kept(keep)...), " kept free"...)
 		}
 		seconds := max(1, ratelimitheader.Seconds(r.decision.RetryAfter))
 		b = append(strconv.AppendInt(append(b, "; retry in "...), seconds, 10), " s"...)
 	}
 	return string(b)
+}
+
+// kept is the number of units that a charge keeps free, for people.
+func (r *ruling) kept(n int64) string {
+	meter := rules.MeterOf(r.applied.Act.Charges[r.applied.Charge].Limit)
+	if meter == config.MeterUSD {
+		return config.AmountText(meter, n)
+	}
+	return strconv.FormatInt(n, 10) + " units"
 }
 
 // blocked reports whether an administrator blocks the key for a while: a limit of nothing

@@ -168,9 +168,9 @@ func (r *reader) option(name string) error {
 	var err error
 	switch name {
 	case "cost":
-		call.Cost, err = r.units(value, name, last, r.least(), algo.MaxCount)
+		call.Cost, err = r.units(value, name, last, r.least(), algo.MaxCount, weir.MaxCost)
 	case "keep":
-		call.Keep, err = r.units(value, name, last, 0, weir.MaxCost)
+		call.Keep, err = r.units(value, name, last, 0, algo.MaxWindow, algo.MaxWindow)
 	case "id":
 		if r.request.ID = string(value); len(value) == 0 {
 			err = &weir.InvalidError{Field: "ID", Value: `""`, Want: fmt.Sprintf("1 … %d bytes", weir.MaxIDBytes)}
@@ -196,12 +196,12 @@ func (r *reader) least() int64 {
 	return 0
 }
 
-// units reads a number of the i-th limit.
-func (r *reader) units(value []byte, field string, i int, least, most int64) (int64, error) {
+// units reads a number of the i-th limit. Most limits accept numbers up to usual.
+func (r *reader) units(value []byte, field string, i int, least, most, usual int64) (int64, error) {
 	n, err := r.number(value, field, least, most)
 	if mistake := new(weir.InvalidError); errors.As(err, &mistake) {
 		mistake.List, mistake.Index = "limits", i
-		mistake.Want = fmt.Sprintf("%d … %d", least, min(most, weir.MaxCost))
+		mistake.Want = fmt.Sprintf("%d … %d", least, usual)
 	}
 	return n, err
 }

@@ -127,7 +127,7 @@ func TestCallsRefuse(t *testing.T) {
 		`limits[1].key is 0 bytes: want at least 1 byte`:                                                              func(r *rules.Request) { r.Calls[1].Key = "" },
 		`limits[1].cost is -1: want 0 … 1000000000`:                                                                   func(r *rules.Request) { r.Calls[1].Cost = -1 },
 		`limits[1].cost is 1000000001: want 0 … 1000000000`:                                                           func(r *rules.Request) { r.Calls[1].Key, r.Calls[1].Cost = "l", 1000000001 },
-		`limits[1].keep is -1: want 0 … 1000000000`:                                                                   func(r *rules.Request) { r.Calls[1].Key, r.Calls[1].Keep = "l", -1 },
+		`limits[1].keep is -1: want 0 … 999999999999999`:                                                              func(r *rules.Request) { r.Calls[1].Key, r.Calls[1].Keep = "l", -1 },
 		`limits is 65: want at most 64 limits`:                                                                        func(r *rules.Request) { r.Calls = make([]rules.Call, 65) },
 		`domain is 1025 bytes: want at most 1024 bytes`:                                                               func(r *rules.Request) { r.Domain = strings.Repeat("d", 1025) },
 		`limits[1].limit is "1/s concurrency": want a limit that counts units: a slot of concurrency has a holder, and is released by its id`: func(r *rules.Request) {

@@ -93,7 +93,7 @@ func (p *Proxy) answerMe(ctx context.Context, w http.ResponseWriter, s *subject)
 	}
 	for _, act := range plan.Acts {
 		for i := range act.Charges {
-			act.Charges[i].Cost = 0
+			act.Charges[i].Cost, act.Charges[i].Keep = 0, 0 // What a rule keeps free for others is not used.
 		}
 	}
 	if err := p.take(ctx, plan); err != nil {
@@ -164,7 +164,7 @@ func (p *Proxy) settled(ctx context.Context, plan *rules.Plan, ask *rules.Reques
 	return all
 }
 
-// limitOf describes a limit, whose charge was a peek.
+// limitOf describes a limit, whose charge was a peek that kept nothing free.
 func (p *Proxy) limitOf(a shownLimit, entries []rules.Entry) meLimit {
 	d, meter := a.Decision(), meterOf(a.Applied)
 	number := func(n int64) any {
@@ -182,7 +182,7 @@ func (p *Proxy) limitOf(a shownLimit, entries []rules.Entry) meLimit {
 	if slots {
 		held = charged
 	}
-	l := meLimit{Name: a.Limit.Name, Descriptor: aboutOf(entries), Count: meter, Limit: number(a.Limit.Count), Used: number(charged - held), Held: number(held), Remaining: number(d.Remaining)}
+	l := meLimit{Name: a.Limit.Name, Descriptor: aboutOf(entries), Count: meter, Limit: number(a.Limit.Count), Used: number(charged - held), Held: number(held), Remaining: number(max(0, d.Remaining-a.Of.Keep))}
 	if slots {
 		return l
 	}

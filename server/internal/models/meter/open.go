@@ -177,7 +177,7 @@ func (h *holder) heldOut(ctx context.Context, a *rules.Applied, asked *asking) i
 	if open.requests == 0 {
 		return 0
 	}
-	lacks := charge.Cost + charge.Keep - d.Remaining
+	lacks := charge.Cost - d.Remaining // which is what is left beside what the charge keeps free
 	if d.Remaining == 0 {
 		lacks = max(lacks, h.lacks(ctx, a, charge, d))
 	}
@@ -188,7 +188,7 @@ func (h *holder) heldOut(ctx context.Context, a *rules.Applied, asked *asking) i
 }
 
 // lacks returns how many units more a limit would need that has nothing left, and may have been
-// charged beyond its count.
+// charged beyond its count. It is all that the charge needs if that cannot be told.
 func (h *holder) lacks(ctx context.Context, a *rules.Applied, charge *weir.Charge, d weir.Decision) int64 {
 	if a.Limit.Algorithm != weir.FixedWindow {
 		// What drains continuously fits the sooner the less it lacks.
@@ -198,14 +198,14 @@ func (h *holder) lacks(ctx context.Context, a *rules.Applied, charge *weir.Charg
 	wide.Count = algo.MaxWindow
 	compiled, err := wide.Compile()
 	if err != nil || a.Overridden {
-		return 0
+		return charge.Cost + charge.Keep
 	}
 	// The same window under a count that nothing exceeds shows all that was charged.
 	peek := &weir.Act{Charges: []weir.Charge{{Key: charge.Key, HashTag: charge.HashTag, Limit: compiled}}, Decisions: make([]weir.Decision, 1)}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.Timeout)
 	defer cancel()
 	if h.Taker.Take(ctx, []*weir.Act{peek}); peek.Err != nil {
-		return 0
+		return charge.Cost + charge.Keep
 	}
 	return algo.MaxWindow - peek.Decisions[0].Remaining + charge.Cost + charge.Keep - a.Limit.Count
 }

@@ -31,6 +31,11 @@ func TestHeldIsNotSpent(t *testing.T) {
 		{"spent beside an open one", limited("count: usd, dollars: 0.25, unit: day, algorithm: fixed_window"), 1, 1, 150, false, "insufficient_quota", "left; retry in"},
 		{"in debt beside an open one", limited("count: output, requests_per_unit: 160, unit: day, algorithm: fixed_window"), 1, 1, 160, false, "insufficient_quota", "left; retry in"},
 		{"drains from a debt beside an open one", limited("count: output, requests_per_unit: 160, unit: day, algorithm: gcra"), 1, 1, 160, false, "insufficient_quota", "left; retry in"},
+		{"some is kept for others, and some held", limited("count: usd, dollars: 0.65, keep_dollars: 0.3, unit: day, algorithm: fixed_window"), 2, 1, 99, true, "rate_limit_exceeded", "left beside the $0.3 that are kept for others; retry in 1 s; the rest is held by 1 open request"},
+		{"nothing is left but what is kept for others, and some held", limited("count: usd, dollars: 0.601, keep_dollars: 0.3, unit: day, algorithm: fixed_window"), 2, 1, 99, true, "rate_limit_exceeded", "the rest is held by 1 open request"},
+		{"drains, and some is kept for others and some held", limited("count: usd, dollars: 0.601, keep_dollars: 0.3, unit: day, algorithm: gcra"), 2, 1, 99, true, "rate_limit_exceeded", "the rest is held by 1 open request"},
+		{"the rest is kept for others", limited("count: usd, dollars: 0.55, keep_dollars: 0.3, unit: day, algorithm: fixed_window"), 2, 0, 99, false, "insufficient_quota", "left beside the $0.3 that are kept for others; retry in"},
+		{"the rest is kept for others, beside an open one", limited("count: usd, dollars: 0.55, keep_dollars: 0.3, unit: day, algorithm: fixed_window"), 1, 1, 199, false, "insufficient_quota", "left beside the $0.3 that are kept for others; retry in"},
 		{"both levels are held", fmt.Sprintf(levels, "0.25"), 0, 2, 0, true, "rate_limit_exceeded", "held by 2 open requests"},
 		{"one level is held, one spent", fmt.Sprintf(levels, "0.22"), 1, 1, 130, false, "insufficient_quota", `limit "other"`},
 	} {

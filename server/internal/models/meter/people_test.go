@@ -76,6 +76,56 @@ descriptors:
   - {key: company, rate_limit: {name: company, requests_per_unit: 15, unit: day, algorithm: fixed_window}}
 `
 
+const classes = `
+domain: llm
+models: [{model: mock, input: 0, output: 100000, max_output: 9000}]
+budgets: {month: {count: usd, dollars: 20000, unit: month, algorithm: fixed_window, time_zone: Europe/Berlin}}
+descriptors:
+  - {key: class, output_guess: 9000, rate_limit: {name: all, budget: month}}
+  - {key: class, value: batch, output_guess: 9000, rate_limit: {name: batch, budget: month, keep_dollars: 17300, show: true}}
+`
+
+// TestKeepDollars wants a class to leave more dollars to others than one request may cost, to the
+// millionth, and its caller to see what is left for it.
+func TestKeepDollars(t *testing.T) {
+	t.Parallel()
+	file := people(map[string]string{"ann": "user: ann, class: interactive", "nightly": "user: nightly, class: batch"})
+	const body = `{"model":"mock","max_tokens":9000,"messages":[]}` // costs $900
+	for store, open := range stores(t) {
+		for _, c := range []struct {
+			kept    string
+			granted int
+			left    string
+			remains string
+		}{{"17300", 3, "", "0"}, {"17300.000001", 2, "$899.999999 left beside the $17300.000001 that are kept for others", "899.999999"}} {
+			t.Run(store+" "+c.kept, func(t *testing.T) {
+				t.Parallel()
+				b := newBench(t, strings.Replace(classes, "17300", c.kept, 1), reporting(5, 9000), open, withCallers(t, file))
+				granted, last := 0, answered{}
+				for range 4 {
+					if last = b.as("nightly", body); last.StatusCode == http.StatusOK {
+						granted++
+					}
+				}
+				if granted != c.granted || last.Header.Get("Weir-Limit") != "batch" || !strings.Contains(last.text, `($20000/month): $900 asked`) || !strings.Contains(last.text, c.left) {
+					t.Errorf("%d of 4, the last one %d %v %s", granted, last.StatusCode, last.Header, last.text)
+				}
+				b.eventually("the settlements", func() bool { return len(b.proxy.open.held()) == 0 })
+				r := b.request(http.MethodGet, "/v1/me", "")
+				r.Header.Set("Authorization", "Bearer "+tokenOf("nightly"))
+				if a := b.send(r); !strings.Contains(a.text, fmt.Sprintf(`"limit":"20000","period":"month","used":"%d","held":"0","remaining":"%s"`, 900*c.granted, c.remains)) {
+					t.Errorf("%d %s", a.StatusCode, a.text)
+				}
+				for range 2 {
+					if a := b.as("ann", body); a.StatusCode != http.StatusOK {
+						t.Errorf("%d %s", a.StatusCode, a.text)
+					}
+				}
+			})
+		}
+	}
+}
+
 // TestLevels wants each label of a caller to be a descriptor of its own, all of them charged
 // together, and a refusal to charge none.
 func TestLevels(t *testing.T) {

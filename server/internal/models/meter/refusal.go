@@ -115,7 +115,10 @@ func refusedBy(a *rules.Applied, d weir.Decision, open int) *refusal {
 	if meter == config.MeterRequests {
 		r.kind = "requests"
 	}
-	subject := fmt.Sprintf("limit %q (%s)", l.Name, limitText(l, meter))
+	subject, kept := fmt.Sprintf("limit %q (%s)", l.Name, limitText(l, meter)), ""
+	if keep := a.Act.Charges[a.Charge].Keep; keep > 0 {
+		kept = fmt.Sprintf(" beside the %s that are kept for others", config.AmountText(meter, keep))
+	}
 	switch {
 	case d.Source == acts.SourceFailClosed:
 		u := undecided()
@@ -123,7 +126,7 @@ func refusedBy(a *rules.Applied, d weir.Decision, open int) *refusal {
 		return u
 	case d.RetryAfter == weir.Never:
 		r.status, r.kind, r.code, r.other, r.final = http.StatusRequestEntityTooLarge, invalidRequest, "request_too_large", "request_too_large", true
-		r.message = fmt.Sprintf("%s: %s asked can never fit", subject, config.AmountText(meter, asked))
+		r.message = fmt.Sprintf("%s: %s asked can never fit%s", subject, config.AmountText(meter, asked), kept)
 		return r
 	}
 	r.retry = int(max(1, ratelimitheader.Seconds(d.RetryAfter)))
@@ -132,7 +135,7 @@ func refusedBy(a *rules.Applied, d weir.Decision, open int) *refusal {
 	if open == 0 && !slots && (meter == config.MeterUSD || l.Period >= 24*time.Hour) {
 		r.kind, r.code, r.detail, r.final = "insufficient_quota", "insufficient_quota", "enforced_spend_limit_reached", true
 	}
-	r.message = fmt.Sprintf("%s: %s asked, %s left; retry in %s", subject, config.AmountText(meter, asked), config.AmountText(meter, d.Remaining), waitText(r.retry))
+	r.message = fmt.Sprintf("%s: %s asked, %s left%s; retry in %s", subject, config.AmountText(meter, asked), config.AmountText(meter, d.Remaining), kept, waitText(r.retry))
 	if open > 0 {
 		r.message += fmt.Sprintf("; the rest is held by %d open request%s", open, plural(open))
 	}

@@ -36,7 +36,7 @@ func TestModelsDocs(t *testing.T) {
 			}
 		case strings.Contains(b.Text, "--mock"):
 			_, addrs := models(t, "--mock", "--config", rules, "--callers", callers)
-			s = newShell(t, "127.0.0.1:8090", addrs["models"], "models.yaml", rules, "ops-token", filepath.Join(dir, "ops-token"))
+			s = newShell(t, "127.0.0.1:8090", addrs["models"], "models.yaml", rules, "classes.yaml", filepath.Join(dir, "classes.yaml"), "ops-token", filepath.Join(dir, "ops-token"))
 			s.run("export WEIR_ADMIN=http://" + addrs["admin"])
 		case b.Language == "console":
 			return s.console(b.Text)
