@@ -13,6 +13,18 @@ func Optional(a *weir.Act, i int) bool {
 	return slices.ContainsFunc(a.Charges, func(o weir.Charge) bool { return o.Group == c.Group && o.Alt != c.Alt })
 }
 
+// PassedOver reports whether the decisions on an act say that the i-th charge was not evaluated
+// because another alternative of its Group was.
+func PassedOver(a *weir.Act, i int) bool {
+	c := &a.Charges[i]
+	for j := range a.Charges {
+		if o, d := &a.Charges[j], a.Decisions[j]; o.Group == c.Group && o.Alt != c.Alt && (d.Outcome != weir.NotEvaluated || d.Allowed()) {
+			return a.Decisions[i].Outcome == weir.NotEvaluated
+		}
+	}
+	return false
+}
+
 // AltEnd returns the end of the alternative that begins with the i-th charge: the index
 // after its last one.
 func AltEnd(a *weir.Act, i int) int {

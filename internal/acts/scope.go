@@ -6,6 +6,10 @@ import (
 	"github.com/weirlimit/weir"
 )
 
+// Fills reports whether [FillRest] completes the answer to an act, before the act is decided: not
+// if it amends a take whose caller was told of a refusal.
+func Fills(a *weir.Act) bool { return a.Kind != KindAmend || a.Allowed() }
+
 // FillRest completes the decisions on a granted take, or on what ends it, if the act lists
 // charges that were no part of the take: they are [weir.NotEvaluated], by [SourceStore], in the
 // alternative of each group that was a part of it, or else in the first one.

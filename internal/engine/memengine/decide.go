@@ -231,7 +231,7 @@ func (c *call) grant(a *weir.Act, now int64) {
 }
 
 // noteRefused notes the units that a refused charge was charged, for the record of the
-// act's ID.
+// act's ID. They may be given back by an amendment.
 func (c *call) noteRefused(a *weir.Act, i int, units, now int64) {
 	if a.ID == "" {
 		return
@@ -240,6 +240,8 @@ func (c *call) noteRefused(a *weir.Act, i int, units, now int64) {
 		c.charged = make([]algo.Grant, len(a.Charges))
 	}
 	c.charged[i] = algo.Grant{Units: units, Whole: units, At: now}
+	t := &c.slots[c.slotOf[i]]
+	t.state.Refundable = t.state.Refundable || units > 0
 }
 
 // overcharge charges units that may not fit, up to one full drain beyond the limit, and

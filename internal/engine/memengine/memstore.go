@@ -110,8 +110,10 @@ func (s *Store) takeValid(_ context.Context, all []*weir.Act) {
 func (s *Store) take(a *weir.Act) {
 	c := s.calls.Get().(*call)
 	c.gather(s, a)
-	s.decideLocked(c, a)
-	acts.FillRest(a)
+	fills := acts.Fills(a)
+	if s.decideLocked(c, a); fills {
+		acts.FillRest(a)
+	}
 	if c.filled != nil {
 		s.overflow.warn(c.filled.Name)
 	}

@@ -180,7 +180,7 @@ func (c *call) note(a *weir.Act, now int64) {
 		if !c.granted && d.Outcome == weir.Granted {
 			d.Outcome = weir.NotCharged
 		}
-		if c.matchOf(i) >= 0 && (d.Outcome != weir.NotEvaluated || !acts.Optional(a, i)) {
+		if c.matchOf(i) >= 0 && !acts.PassedOver(a, i) {
 			c.answered[i] = repeated(d, now)
 		}
 		if c.granted && a.Charges[i].Waived {

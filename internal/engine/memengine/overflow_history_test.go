@@ -52,8 +52,10 @@ func (s *Store) decideOf(a *weir.Act, names []name, begin func(c *call)) *call {
 		c.shards = append(c.shards, c.recordAt)
 	}
 	begin(c)
-	s.decideLocked(c, a)
-	acts.FillRest(a)
+	fills := acts.Fills(a)
+	if s.decideLocked(c, a); fills {
+		acts.FillRest(a)
+	}
 	return c
 }
 

@@ -79,7 +79,7 @@ func TestTwinsOnCluster(t *testing.T) {
 	client := dialCluster(t, testserver.StartCluster(t, 3))
 	seeds := []uint64{*twinSeed}
 	if *twinSeed == 0 {
-		seeds = []uint64{1, 4, 7, 8, 19, 26}
+		seeds = []uint64{1, 4, 7, 8, 19, 26, 34}
 	}
 	for name, wrap := range map[string]func(weir.Taker) weir.Taker{
 		"one slot":             func(next weir.Taker) weir.Taker { return beside{next} },

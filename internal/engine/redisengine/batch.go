@@ -52,7 +52,8 @@ type item struct {
 	act  *weir.Act // the only one or the first
 	part *part     // nil unless the act is a part of another
 	identity
-	record int // the number of its record's key, from 1; 0: none
+	record int  // the number of its record's key, from 1; 0: none
+	fills  bool // see [acts.Fills]
 	run
 	isRun bool
 	next  int32 // the next item of its key, or -1

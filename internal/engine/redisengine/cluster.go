@@ -42,7 +42,9 @@ func (s *Store) takeSlots(ctx context.Context, all []*weir.Act) {
 	var left []*part
 	for _, j := range jobs {
 		left = append(left, j.failed...)
-		acts.FillRest(j.Act)
+		if j.fills {
+			acts.FillRest(j.Act)
+		}
 	}
 	if len(left) > 0 {
 		// The goroutine ends within the store's timeout.

@@ -149,6 +149,7 @@ var mutants = []mutation{
 	{"an early settlement releases", "return kind == RELEASE and 0 or", "return 0 or", weir.TokenBucket},
 	{"a take that was ended early is not closed", "if r.early and granted and not elsewhere then", "if false then", weir.FixedWindow},
 	{"a take with an ID keeps no low-water marks", "REFUNDABLE[k] = REFUNDABLE[k] or record > 0 and cost > 0", "", weir.GCRA},
+	{"an act that waits changes its record", "record > 0 and not outside then", "record > 0 then", mixed},
 	{"a later act overtakes", "outside = outside or rule", "outside = rule", mixed},
 }
 
@@ -162,6 +163,7 @@ var early = map[string]uint64{
 	"a refusal that was told is not charged": 4,
 	"an up-to is as small as its budget":     5,
 	"a guarantee is charged beyond any debt": 2,
+	"an act that waits changes its record":   1045,
 }
 
 // TestTwinsFindMutants shows that the comparison of the twins notices each of

@@ -32,6 +32,7 @@ type job struct {
 	// unknown is the error of a slot that does not know the ID. Another one may know it.
 	unknown error
 	some    bool // a slot has done its part
+	fills   bool // see [acts.Fills]
 }
 
 // A part is the charges of an act in one hash slot.
@@ -57,7 +58,7 @@ type part struct {
 
 // newJob sorts the charges of an act by their hash slots.
 func (s *Store) newJob(a *weir.Act) *job {
-	j := &job{Act: a}
+	j := &job{Act: a, fills: acts.Fills(a)}
 	for i := range a.Charges {
 		j.assign(s.slot(&a.Charges[i]), i)
 	}

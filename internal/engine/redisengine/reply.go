@@ -88,7 +88,7 @@ func (b *batch) decodeWhole(r *reader, got *answer) error {
 			if err := r.decisions(it.act, at); err != nil {
 				return err
 			}
-			if it.part == nil || it.part.whole == nil {
+			if it.fills && (it.part == nil || it.part.whole == nil) {
 				acts.FillRest(it.act)
 			}
 		case code == codeLost:

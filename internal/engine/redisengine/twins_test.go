@@ -25,7 +25,7 @@ func TestTwins(t *testing.T) {
 	address := testserver.StartRedis(t).Addr()
 	seeds := []uint64{*twinSeed}
 	if *twinSeed == 0 {
-		seeds = []uint64{1, 2, 3, 4, 27, 28, 31, 32, 43, 44, 49, 50, 1015, 1 + rand.Uint64N(1<<32)}
+		seeds = []uint64{1, 2, 3, 4, 27, 28, 31, 32, 43, 44, 45, 49, 50, 1015, 1043, 1045, 1 + rand.Uint64N(1<<32)}
 		t.Logf("the new history is -twin.seed=%d", seeds[len(seeds)-1])
 	}
 	// Some histories are long, the others many.

@@ -129,11 +129,12 @@ func (b *batch) packAct(it *item) {
 	a := it.act
 	b.packet = it.appendAct(b.packet)
 	granted := a.Allowed() && (it.part == nil || !it.part.elsewhere)
+	it.fills = acts.Fills(a)
 	for i := range a.Charges {
 		c := &a.Charges[i]
 		b.packet = appendCharge(b.packet, a.Kind, c, b.keys.find(c)+1)
 		if a.Kind == acts.KindAmend {
-			b.packet = appendOutcome(b.packet, c, &a.Decisions[i], granted, acts.Optional(a, i))
+			b.packet = appendOutcome(b.packet, c, &a.Decisions[i], granted, acts.Optional(a, i), acts.PassedOver(a, i))
 		}
 	}
 	if it.record > 0 {
@@ -331,14 +332,15 @@ func appendCharge(p []byte, kind weir.Kind, c *weir.Charge, key int) []byte {
 }
 
 // appendOutcome appends the decision that a take's caller got for a charge. Granted is
-// whether the whole take was, and optional whether there was an alternative.
-func appendOutcome(p []byte, c *weir.Charge, d *weir.Decision, granted, optional bool) []byte {
+// whether the whole take was, optional whether there was an alternative, and over whether that was
+// evaluated instead.
+func appendOutcome(p []byte, c *weir.Charge, d *weir.Decision, granted, optional, over bool) []byte {
 	var units, wait, delay int64
 	outcome := byte(weir.NotCharged)
 	switch {
 	case granted && c.Waived:
 		outcome = waived
-	case optional && d.Outcome == weir.NotEvaluated:
+	case over:
 		outcome = byte(weir.NotEvaluated)
 	case granted && (!optional || d.Outcome == weir.Granted):
 		outcome, units, delay = byte(weir.Granted), d.Granted, d.Delay.Microseconds()

@@ -57,3 +57,44 @@ func badAlternatives(b *bench) {
 		b.Errorf("bad acts charged: %d and %d left", x, y)
 	}
 }
+
+// amendedToNothing: a caller who was told that no alternative was evaluated was granted none, and
+// so is the one that repeats the take.
+func amendedToNothing(b *bench) {
+	l := weir.PerSecond(5).MustCompile()
+	take := func(kind weir.Kind, id string) *weir.Act {
+		a := NewAct(alt("one", l, 2, 0, 0), alt("two", l, 2, 0, 1))
+		a.Kind, a.ID, a.Scope.Owner = kind, id, "owner"
+		return a
+	}
+	for id, first := range map[string][]*weir.Act{"known": {take(acts.KindTake, "known")}, "unknown": nil} {
+		b.take(first...)
+		amend, repeat := take(acts.KindAmend, id), take(acts.KindTake, id)
+		b.take(amend)
+		if b.take(repeat); amend.Allowed() || repeat.Allowed() {
+			b.Errorf("%s: amended: %v, repeated: %v", id, amend.Decisions, repeat.Decisions)
+		}
+		if x, y := b.left("one", l), b.left("two", l); x != 5 || y != 5 {
+			b.Errorf("%s: %d and %d left", id, x, y)
+		}
+	}
+}
+
+// amendedRefusal: units that a refusal was charged go back as those of a grant do.
+func amendedRefusal(b *bench) {
+	for _, algorithm := range []weir.Algorithm{weir.GCRA, weir.TokenBucket, weir.LeakyBucket} {
+		l := (&weir.Limit{Algorithm: algorithm, Count: 6, Period: time.Minute, ChargeRefused: true}).MustCompile()
+		take := NewAct(weir.Charge{Key: "refused", Limit: l, Cost: 3})
+		take.ID, take.Scope.Owner = "refused", "owner"
+		for _, key := range []string{"refused", "other"} {
+			b.charge(key, l, 5)
+		}
+		b.take(take)
+		b.clock.Advance(5 * time.Second)
+		take.Kind, take.Decisions[0] = acts.KindAmend, weir.Decision{Outcome: weir.Granted}
+		b.take(take)
+		if got, want := b.charge("refused", l, 0), b.charge("other", l, 0); got != want {
+			b.Errorf("%v: %v, without the refusal %v", l, got, want)
+		}
+	}
+}

@@ -27,6 +27,8 @@ var cases = append(textCases(), []testCase{
 	{"what is outside the contract is an error and charges nothing", badInput},
 	{"windows of too many buckets are an error", manyBuckets},
 	{"alternatives that cannot be decided are an error", badAlternatives},
+	{"a take that is amended to no alternative was not granted", amendedToNothing},
+	{"a charged refusal is given back exactly", amendedRefusal},
 	{"many attempts are all withdrawn, in any order", manyAttempts},
 	{"a take has so many attempts and no more", busy},
 	{"a block lasts as long as the refusal said", blockLasts},

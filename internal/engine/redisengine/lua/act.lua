@@ -77,15 +77,11 @@ do -- names that extensions do not see
         end
       end
 
-      -- @section record
       for i = 1, n do
         local rule = RULE[KEY[i]]
         outside = outside or rule[2] % 8 >= 4 and (now < rule[6] or now >= rule[8])
       end
-      if outside then
-        -- Later acts wait for this one.
-        code, answered = OUTSIDE, nil
-      end
+      -- @section record
       if code == 0 and not answered then
         if kind == TAKE then
           -- @section take

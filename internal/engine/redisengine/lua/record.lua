@@ -9,8 +9,8 @@
 -- stands for a take that is not known: it says which attempts were withdrawn before they
 -- arrived, and how the take was ended before this store knew it. Only an amendment obeys such an
 -- early end.
-local code, answered, r, place, taken = 0, nil, nil, nil, false
-if record > 0 then
+local code, answered, r, place, taken = outside and OUTSIDE or 0, nil, nil, nil, false
+if record > 0 and not outside then
   if EXT[record] then
     r = parse(EXT[record])
     if not r then

@@ -73,6 +73,7 @@ for i = 1, n do
     USED[k] = max(was, min(was + cost, RULE[k][5]))
     charged = charged or {}
     charged[i] = USED[k] - was
+    REFUNDABLE[k] = REFUNDABLE[k] or record > 0 and charged[i] > 0
   end
   pending[k] = 0
 end
