@@ -88,10 +88,11 @@ func TestTwinsOnCluster(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, seed := range seeds {
+			for i := range 2 * len(seeds) {
+				seed, blocks := seeds[i/2], i%2 > 0
 				w := twins(t, "127.0.0.1:1", "", same)
-				w.Seed = seed
-				store, err := redisengine.NewWithClock(client, redisengine.Options{Prefix: fmt.Sprint(name, " ", seed), Timeout: time.Minute}, w.Clock.Micros)
+				w.Seed, w.Blocks = seed, blocks
+				store, err := redisengine.NewWithClock(client, redisengine.Options{Prefix: fmt.Sprint(name, " ", seed, " ", blocks), Timeout: time.Minute}, w.Clock.Micros)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -103,7 +104,7 @@ func TestTwinsOnCluster(t *testing.T) {
 				w.Listed = name != "one slot, one by one"
 				w.A, w.B = wrap(w.A), wrap(store)
 				if err := w.Compare(storetest.Length(2000)); err != nil {
-					t.Error(err)
+					t.Errorf("blocks %v: %v", blocks, err)
 				}
 			}
 		})
