@@ -341,7 +341,7 @@ func (j *job) notCharged(p *part) {
 		if d.Outcome == weir.NotEvaluated {
 			continue
 		}
-		d.Outcome, d.Granted, d.Remaining, d.Delay = weir.NotCharged, 0, d.Remaining+d.Granted, 0
+		d.Outcome, d.Granted, d.Remaining, d.Delay, d.Blocked = weir.NotCharged, 0, d.Remaining+d.Granted, 0, false
 	}
 }
 

@@ -205,6 +205,10 @@ func (h *history) note(a *weir.Act) {
 	if a.Err != nil || a.Kind != acts.KindTake || a.Dry {
 		return
 	}
+	if _, refused := acts.Lives(a); h.Forgetful && a.ID != "" && refused == 0 && !a.Allowed() {
+		h.named = slices.DeleteFunc(h.named, func(n named) bool { return n.take.ID == a.ID })
+		return
+	}
 	if a.ID != "" {
 		h.named = append(h.named, named{take: a, last: a})
 		h.named = h.named[max(0, len(h.named)-twinGrants):]
