@@ -256,7 +256,7 @@ func (l *Limiter) ask(ctx context.Context, c *call, d *Decision) error {
 	if c.act.Err != nil {
 		return c.act.Err
 	}
-	if _, *d = c.act.Verdict(); l.options != nil && len(c.act.Decisions) > 1 {
+	if c.act.verdict(d); l.options != nil && len(c.act.Decisions) > 1 {
 		d.Remaining = c.act.Remaining()
 	}
 	return nil

@@ -304,14 +304,23 @@ func (a *Act) Allowed() bool {
 // one with the shortest RetryAfter; after a peek, the one with most remaining. Within it,
 // without a refusal, the least Remaining counts: one charge could take that many units.
 func (a *Act) Verdict() (int, Decision) {
+	var d Decision
+	i := a.verdict(&d)
+	return i, d
+}
+
+// verdict is [Act.Verdict] in place: a decision is large, and each copy costs a refusal from memory
+// some percent.
+func (a *Act) verdict(d *Decision) int {
 	i := decisive(a.Charges, a.Decisions)
 	if i < 0 {
-		return i, Decision{}
+		*d = Decision{}
+		return i
 	}
-	d := a.Decisions[i]
+	*d = a.Decisions[i]
 	d.Limit = a.LimitOf(i)
 	if len(a.Decisions) == 1 {
-		return i, d
+		return i
 	}
 	if a.Alternatives() {
 		d.Alternative = a.Charges[i].Alt + 1
@@ -319,7 +328,7 @@ func (a *Act) Verdict() (int, Decision) {
 	for j := range a.Decisions {
 		d.Delay = max(d.Delay, a.Decisions[j].Delay)
 	}
-	return i, d
+	return i
 }
 
 // decisive returns the index of the decision that answers for all of them, or -1.
