@@ -106,7 +106,8 @@ func checkName(name, without string) error {
 
 // Keeping returns a Limiter of the same limits and keys that leaves that many more units of
 // each limit to other callers, see [Charge.Keep]: its takes are granted only if these units
-// are still free afterwards. Its takes cannot be booked ahead, so WaitN tries again after a
+// are still free afterwards. A limit whose burst is not larger than units refuses each of them,
+// with [Never] as its RetryAfter. Its takes cannot be booked ahead, so WaitN tries again after a
 // refusal.
 func (l *Limiter) Keeping(units int64) *Limiter {
 	k := l.with(l.limits, l.prefixes, l.chargeOptions())

@@ -396,9 +396,9 @@ func TestAlternatives(t *testing.T) {
 	for i, want := range []string{"1", "2", "2", "1 in the trailer"} {
 		var header, trailer metadata.MD
 		_, err := client.UnaryCall(context.Background(), &grpc_testing.SimpleRequest{}, grpc.Header(&header), grpc.Trailer(&trailer))
-		got := strings.Join(header.Get("x-weir-alternative"), " ")
+		got := strings.Join(header.Get("weir-alternative"), " ")
 		if err != nil {
-			got = strings.Join(trailer.Get("x-weir-alternative"), " ") + " in the trailer"
+			got = strings.Join(trailer.Get("weir-alternative"), " ") + " in the trailer"
 		}
 		if got != want {
 			t.Errorf("call %d: %v by alternative %q, want %q", i, err, got, want)

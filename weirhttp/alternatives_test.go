@@ -53,7 +53,7 @@ func TestAlternatives(t *testing.T) {
 			if headers == weirhttp.HeadersNone {
 				want = ""
 			}
-			if got := w.Header().Get("X-Weir-Alternative"); w.Code != step.status || got != want {
+			if got := w.Header().Get("Weir-Alternative"); w.Code != step.status || got != want {
 				t.Errorf("step %d: %d by alternative %q, want %d by %q", i, w.Code, got, step.status, want)
 			}
 			for l, left := range map[*weir.Limiter]int64{free: step.free, credits: step.credits} {
@@ -82,7 +82,7 @@ func TestKeep(t *testing.T) {
 		left          int64
 	}{{5, 3, 200, 7}, {4, 4, 429, 7}, {3, 6, 200, 1}, {0, 1, 429, 1}} {
 		cost, charged = step.cost, step.charged
-		if w := get(h); w.Code != step.status || w.Header().Get("X-Weir-Alternative") != "" {
+		if w := get(h); w.Code != step.status || w.Header().Get("Weir-Alternative") != "" {
 			t.Errorf("step %d: %d, want %d", i, w.Code, step.status)
 		}
 		if d, err := all.Peek(t.Context(), "k"); err != nil || d.Remaining != step.left {

@@ -144,7 +144,7 @@ func ExampleMiddlewareFunc_shares() {
 	}
 	fmt.Println(granted, "of 100")
 	w := ask("ads")
-	fmt.Println(w.Code, "by alternative", w.Header().Get("X-Weir-Alternative"))
+	fmt.Println(w.Code, "by alternative", w.Header().Get("Weir-Alternative"))
 	// Output:
 	// 84 of 100
 	// 200 by alternative 1

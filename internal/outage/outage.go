@@ -22,6 +22,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,7 +70,20 @@ func (e *Error) Error() string {
 	if e.Node != "" {
 		node = " " + e.Node
 	}
-	return fmt.Sprintf("the store%s is unreachable since %s: %v", node, e.Since.UTC().Format(time.RFC3339), classless(e.Cause))
+	return fmt.Sprintf("the store%s is unreachable since %s: %s", node, e.Since.UTC().Format(time.RFC3339), causeText(e.Cause))
+}
+
+// causeText returns the text of an error without classes: its own, and that of a probe after a
+// silence.
+func causeText(err error) string {
+	err = classless(err)
+	text := err.Error()
+	if list, joined := err.(interface{ Unwrap() []error }); joined {
+		for _, part := range list.Unwrap() {
+			text = strings.Replace(text, part.Error(), classless(part).Error(), 1)
+		}
+	}
+	return text
 }
 
 // classless returns the error that a class was added to, or err if it has no class.

@@ -436,6 +436,10 @@ func TestErrorText(t *testing.T) {
 			t.Errorf("%v: %s", err, got)
 		}
 	}
+	probed := fmt.Errorf("%w for 55ms: %w", ErrSilent, fmt.Errorf("weir: take: %w: %w", weir.ErrNotApplied, cause))
+	if got := (&Error{Since: time.Unix(0, 0), Cause: probed}).Error(); got != "the store is unreachable since 1970-01-01T00:00:00Z: no reply for 55ms: connection refused" {
+		t.Error(got)
+	}
 	if err := fmt.Errorf("probe: %w", cause); classless(err) != err {
 		t.Error("an error without a class was changed")
 	}

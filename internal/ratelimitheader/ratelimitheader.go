@@ -73,7 +73,7 @@ func AnswerOf(a *weir.Act) Answer {
 }
 
 // KeyAlternative names the header with the number of the alternative.
-const KeyAlternative = "X-Weir-Alternative"
+const KeyAlternative = "Weir-Alternative"
 
 // Names of headers in their canonical form, which need no conversion.
 const (

@@ -86,6 +86,22 @@ func details(t *testing.T, app *App) (int, string) {
 	return w.Code, w.Body.String()
 }
 
+// TestEveryAddress: an address that means each of the machine is shown as it was given.
+func TestEveryAddress(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{"0.0.0.0:0": "0.0.0.0:", ":0": "[::]:"} {
+		l := &listener{name: "http", address: address, wrap: func(l net.Listener) net.Listener { return l }}
+		s, err := l.open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.addr().Address; !strings.HasPrefix(got, want) {
+			t.Errorf("%s is shown as %s", address, got)
+		}
+		s.Close()
+	}
+}
+
 func TestServes(t *testing.T) {
 	t.Parallel()
 	var announced []Addr

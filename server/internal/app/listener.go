@@ -62,11 +62,13 @@ func (l *listener) open(ctx context.Context) (*socket, error) {
 	return &socket{l, l.wrap(opened)}, nil
 }
 
-// addr returns the address in use.
+// addr returns the address in use. Go writes [::] for 0.0.0.0, which means the same to it.
 func (s *socket) addr() Addr {
 	address := s.Addr().String()
 	if s.Addr().Network() == "unix" {
 		address = "unix:" + address
+	} else if rest, found := strings.CutPrefix(address, "[::]"); found && strings.HasPrefix(s.address, "0.0.0.0:") {
+		address = "0.0.0.0" + rest
 	}
 	return Addr{s.name, address}
 }

@@ -82,7 +82,7 @@ func (o *Options) Settings() []Setting {
 				within(0, keylimit.MaxKeys, fmt.Sprintf("1 … %d; 0 for any number", keylimit.MaxKeys))),
 			setting("unmatched", &o.Unmatched, "allow",
 				"Answer requests that no rule applies to: allow or refuse. They are counted, logged and\n"+
-					"marked with the header X-Weir-Unmatched.",
+					"marked with the header Weir-Unmatched.",
 				oneOf("allow", refuse)).words("allow", refuse),
 			setting("max-descriptors", &l.Descriptors, rules.MaxDescriptors,
 				"Refuse requests with more descriptors.",

@@ -31,7 +31,7 @@ func TestUnmatched(t *testing.T) {
 				if want == "" {
 					code = http.StatusNoContent
 				}
-				if got := answer.Header.Get("X-Weir-Unmatched"); got != want || answer.StatusCode != code {
+				if got := answer.Header.Get("Weir-Unmatched"); got != want || answer.StatusCode != code {
 					t.Errorf("%q, %s: %d %q, want %d %q", mode, query, answer.StatusCode, got, code, want)
 				}
 			}
@@ -43,7 +43,7 @@ func TestUnmatched(t *testing.T) {
 			}
 			got := ""
 			for _, h := range m.GetResponseHeadersToAdd() {
-				if h.GetKey() == "x-weir-unmatched" {
+				if h.GetKey() == "weir-unmatched" {
 					got = h.GetValue()
 				}
 			}

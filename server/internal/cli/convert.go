@@ -97,7 +97,7 @@ func (f *convertFlags) replays(result *convert.Result) []byte {
 			fmt.Fprintf(&b, "#   %s: the combined format does not have %s\n", shellQuoted(r.Zone), shellQuoted(r.Key))
 			continue
 		}
-		fmt.Fprintf(&b, "#   %sweir replay %s --rules %s --descriptor %s\n", read, log, shellQuoted(cmp.Or(f.output, "rules.yaml")), shellQuoted(r.Descriptor))
+		fmt.Fprintf(&b, "#   %sweir replay %s --config %s --descriptor %s\n", read, log, shellQuoted(cmp.Or(f.output, "rules.yaml")), shellQuoted(r.Descriptor))
 	}
 	return b.Bytes()
 }

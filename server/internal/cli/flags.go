@@ -19,6 +19,10 @@ import (
 // groupOf is the annotation of a flag with its heading in help texts.
 const groupOf = "weir_group"
 
+// fromVariable is the annotation of a flag that has an environment variable: each setting of a
+// server, and how commands reach one. What a command is asked to do comes from its line only.
+const fromVariable = "weir_variable"
+
 // bind defines the flag of a setting.
 func bind(cmd *cobra.Command, s *app.Setting) {
 	flags, help := cmd.Flags(), strings.ReplaceAll(s.Help, "\n", " ")
@@ -40,7 +44,7 @@ func bind(cmd *cobra.Command, s *app.Setting) {
 	default:
 		panic(fmt.Sprintf("the setting %s has a field of type %T", s.Flag, field))
 	}
-	flags.Lookup(s.Flag).Annotations = map[string][]string{groupOf: {s.Group}}
+	flags.Lookup(s.Flag).Annotations = map[string][]string{groupOf: {s.Group}, fromVariable: nil}
 	if len(s.Words) > 0 {
 		mustComplete(cmd.RegisterFlagCompletionFunc(s.Flag, completeWords(s.Words...)))
 	}
@@ -61,12 +65,19 @@ func (removed) Type() string { return "string" }
 // bindRemoved defines a flag that was removed.
 func bindRemoved(cmd *cobra.Command, flag, text string) {
 	cmd.Flags().Var(removed(text), flag, "")
-	cmd.Flags().Lookup(flag).Hidden = true
+	f := cmd.Flags().Lookup(flag)
+	f.Hidden, f.Annotations = true, map[string][]string{fromVariable: nil}
 }
 
 // variableOf names the environment variable of a flag: WEIR_LOG_FORMAT for log-format.
 func variableOf(flag string) string {
 	return "WEIR_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// hasVariable reports whether a flag has an environment variable.
+func hasVariable(f *pflag.Flag) bool {
+	_, has := f.Annotations[fromVariable]
+	return has
 }
 
 // applyEnvironment sets the flags that were not given from their variables, which counts
@@ -75,7 +86,7 @@ func applyEnvironment(cmd *cobra.Command) error {
 	var firstErr error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		value := os.Getenv(variableOf(f.Name))
-		if f.Changed || value == "" || f.Name == "help" || f.Name == "version" || firstErr != nil {
+		if !hasVariable(f) || f.Changed || value == "" || firstErr != nil {
 			return
 		}
 		if err := f.Value.Set(value); err != nil {
@@ -149,7 +160,7 @@ func describeFlag(f *pflag.Flag) (name string, words []string) {
 	default:
 		words = append(words, "(default "+f.DefValue+")")
 	}
-	if f.Name != "help" && f.Name != "version" {
+	if hasVariable(f) {
 		words = append(words, "[$"+variableOf(f.Name)+"]")
 	}
 	return name, words

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weirlimit/weir/server/internal/app"
 	"github.com/weirlimit/weir/server/internal/rules"
@@ -122,6 +123,7 @@ func newKeyAction(action keyAction) *cobra.Command {
 	flags.StringVar(&f.admin.tls.ca, "admin-ca", "", "CA certificates that sign the listener's, PEM (default: the system's)")
 	flags.StringVar(&f.admin.tls.cert, "admin-cert", "", "client certificate, PEM")
 	flags.StringVar(&f.admin.tls.key, "admin-key", "", "key of the client certificate, PEM")
+	flags.VisitAll(func(f *pflag.Flag) { f.Annotations = map[string][]string{fromVariable: nil} })
 	flags.BoolVar(&f.json, "json", false, "print the server's JSON answer")
 	flags.StringVar(&f.name, "name", "", "name of the limit, if the key has several")
 	flags.StringVar(&f.budget, "budget", "", "a budget of the domain or of a descriptor on the path of the key, in place of the key's limits")

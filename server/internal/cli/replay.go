@@ -55,10 +55,10 @@ Fields of JSON also have their own names, with dots into nested objects.
 Exit codes: 0 the log was replayed, 1 more than one line in four could not be read, or more
 than one in a hundred came too late, 2 the command could not start, or could not read the log
 to its end.`,
-		Example: `  weir replay access.log --rules rules.yaml --descriptor 'shop user=$remote_addr'
+		Example: `  weir replay access.log --config rules.yaml --descriptor 'shop user=$remote_addr'
 
   # two logs, two descriptors for each request, and limits that would refuse one request in a thousand
-  weir replay a.log.gz b.log.gz --rules /etc/weir --suggest 0.1% --svg replay.svg \
+  weir replay a.log.gz b.log.gz --config /etc/weir --suggest 0.1% --svg replay.svg \
     --descriptor 'shop user=$remote_addr' --descriptor 'shop path=$request_path'`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -69,7 +69,7 @@ to its end.`,
 		RunE: func(cmd *cobra.Command, paths []string) error { return f.run(cmd, paths) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.rules, "rules", "", "rules file, or a folder of them")
+	flags.StringVar(&f.rules, "config", "", "rules file, or a folder of them")
 	flags.StringArrayVar(&f.descriptors, "descriptor", nil, "descriptor of each request: "+mappingForm+"; may be repeated")
 	flags.StringVar(&f.input, "input", accesslog.Auto.String(), "format of the log: "+accesslog.FormatNames())
 	flags.StringVar(&f.timeField, "time-field", "", "field of JSON with the time (default: a usual name, such as time or timestamp)")
@@ -150,7 +150,7 @@ func tooBroken(r *replay.Result) error {
 func (f *replayFlags) check() (share float64, err error) {
 	switch {
 	case f.rules == "":
-		return 0, errors.New("replay needs --rules; see 'weir replay --help'")
+		return 0, errors.New("replay needs --config; see 'weir replay --help'")
 	case f.top < 1 || f.top > 1000:
 		return 0, fmt.Errorf("top is %d: want 1 … 1000", f.top)
 	case f.reorder < 0 || f.reorder > time.Hour:

@@ -40,7 +40,7 @@ func TestReplayUnknownFieldAtOnce(t *testing.T) {
 192.0.2.1 - - [01/Mar/2024:10:01:00 +0000] "GET / HTTP/1.1" 200 5
 `
 	root := newRoot()
-	root.SetArgs([]string{"replay", "-", "--rules", file, "--descriptor", "shop client=$remot_addr"})
+	root.SetArgs([]string{"replay", "-", "--config", file, "--descriptor", "shop client=$remot_addr"})
 	root.SetIn(io.MultiReader(strings.NewReader(lines), iotest.ErrReader(errors.New("the whole log was read"))))
 	var out bytes.Buffer
 	root.SetOut(&out)

@@ -25,7 +25,7 @@ func TestSimulateDocs(t *testing.T) {
 		{"weir simulate outage", []string{"simulate", "outage"}},
 		{"weir simulate sharing", []string{"simulate", "sharing"}},
 		{"weir replay", []string{
-			"replay", folder + "access.log", "--rules", folder + "rules.yaml", "--suggest", "1%", "--top", "3",
+			"replay", folder + "access.log", "--config", folder + "rules.yaml", "--suggest", "1%", "--top", "3",
 			"--descriptor", "shop client=$remote_addr", "--descriptor", "shop path=$request_path,client=$remote_addr",
 		}},
 	} {

@@ -33,7 +33,7 @@ descriptors:
 	} {
 		w := take(h, `{"domain":"d","descriptors":[{"entries":[{"key":"`+c.entry+`","value":"a"}]}],"cost":`+c.cost+`}`)
 		wantStatus(t, w, http.StatusOK)
-		wantHeaders(t, w, map[string]string{"X-Ratelimit-Limit": c.limit, "X-Ratelimit-Remaining": c.remaining, "X-Weir-Alternative": c.alternative})
+		wantHeaders(t, w, map[string]string{"X-Ratelimit-Limit": c.limit, "X-Ratelimit-Remaining": c.remaining, "Weir-Alternative": c.alternative})
 		if got := fmt.Sprint(decode[actAnswer](t, w).Granted); got != c.cost {
 			t.Errorf("%s: granted %s of %s", c.entry, got, c.cost)
 		}

@@ -124,14 +124,14 @@ func (a *api) writeHeaders(h http.Header, v *verdict) {
 		h["Weir-Id"] = []string{v.id}
 	}
 	if v.plan.Unmatched != "" {
-		h["X-Weir-Unmatched"] = []string{string(v.plan.Unmatched)}
+		h["Weir-Unmatched"] = []string{string(v.plan.Unmatched)}
 	}
 	if len(v.alternatives) > 0 {
 		numbers := make([]string, len(v.alternatives))
 		for i, a := range v.alternatives {
 			numbers[i] = strconv.Itoa(a.number)
 		}
-		h["X-Weir-Alternative"] = []string{strings.Join(numbers, ", ")}
+		h["Weir-Alternative"] = []string{strings.Join(numbers, ", ")}
 	}
 	if v.strictest.applied == nil {
 		return

@@ -96,10 +96,10 @@ func (s *Service) judge(req *Request, c *call) {
 	if s.options.Headers != nil {
 		j.Headers = j.headers(s.options.Headers)
 		if len(j.chosen) > 0 {
-			j.Headers = append(j.Headers, Header{"x-weir-alternative", j.alternatives()})
+			j.Headers = append(j.Headers, Header{"weir-alternative", j.alternatives()})
 		}
 		if unmatched != "" {
-			j.Headers = append(j.Headers, Header{"x-weir-unmatched", string(unmatched)})
+			j.Headers = append(j.Headers, Header{"weir-unmatched", string(unmatched)})
 		}
 	}
 	if s.options.Metadata {

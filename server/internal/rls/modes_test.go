@@ -90,10 +90,10 @@ func TestHeaders(t *testing.T) {
 		"a quota has no precedence": {
 			rls.Mode{Headers: &other}, "x=1 @1/MINUTE; q=1 +2; p=1", []string{"X-Limit: 1", "X-Left: 0", "X-Reset: 56"},
 		},
-		"no limit":  {rls.Mode{Headers: &other}, "none=1", []string{"x-weir-unmatched: rule"}},
+		"no limit":  {rls.Mode{Headers: &other}, "none=1", []string{"weir-unmatched: rule"}},
 		"unlimited": {rls.Mode{Headers: &other}, "free=1", nil},
 		"alternatives": {
-			rls.Mode{Headers: &other}, "alt=1 +2; p=1; alt=2", []string{"X-Limit: 1", "X-Left: 0", "X-Reset: 3600", "x-weir-alternative: 2, 1"},
+			rls.Mode{Headers: &other}, "alt=1 +2; p=1; alt=2", []string{"X-Limit: 1", "X-Left: 0", "X-Reset: 3600", "weir-alternative: 2, 1"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -133,9 +133,9 @@ func (f *finder) location(b *bytes.Buffer, domain string, q *question) {
 		key, n := &r.use.zone.key, suffix(i)
 		entries := "&zone=" + url.QueryEscape(r.name)
 		if entry := key.entry(); entry != "" {
-			entries += "&from=" + url.QueryEscape(entry) + "=X-Weir-Key" + n
+			entries += "&from=" + url.QueryEscape(entry) + "=Weir-Key" + n
 			fmt.Fprintf(b, "    set $weir_key%s %s;\n", n, quoted(f.keyText(key)))
-			headers += fmt.Sprintf("    proxy_set_header X-Weir-Key%s $weir_key%[1]s;\n", n)
+			headers += fmt.Sprintf("    proxy_set_header Weir-Key%s $weir_key%[1]s;\n", n)
 			keys += "$weir_key" + n
 		}
 		if len(q.rules) > 1 {

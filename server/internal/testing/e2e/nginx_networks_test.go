@@ -22,7 +22,7 @@ func TestNginxCountsNetworks(t *testing.T) {
 	program := testserver.Require(t, "nginx")
 	var said string
 	weir := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		said = r.Header.Get("X-Weir-Client")
+		said = r.Header.Get("Weir-Client")
 		w.WriteHeader(http.StatusNoContent)
 	}))
 	defer weir.Close()

@@ -416,12 +416,12 @@ func TestNginxValues(t *testing.T) {
 	listener := listenForNginx(t)
 	conf := string(text)
 	for old, replacement := range map[string]string{
-		"listen 127.0.0.1:8000;":      "listen " + listener.Addr().String() + "; large_client_header_buffers 32 256k;",
-		"server 127.0.0.1:8080;":      "server " + w.addr + ";",
-		"server 127.0.0.1:3000;":      "server " + newApplication(t).addr + ";",
-		"X-Weir-Client $weir_client;": "X-Weir-Client $http_x_user;",
-		"timeout 1s;":                 "timeout 5s;",
-		"timeout    1s;":              "timeout 5s;",
+		"listen 127.0.0.1:8000;":    "listen " + listener.Addr().String() + "; large_client_header_buffers 32 256k;",
+		"server 127.0.0.1:8080;":    "server " + w.addr + ";",
+		"server 127.0.0.1:3000;":    "server " + newApplication(t).addr + ";",
+		"Weir-Client $weir_client;": "Weir-Client $http_x_user;",
+		"timeout 1s;":               "timeout 5s;",
+		"timeout    1s;":            "timeout 5s;",
 	} {
 		if !strings.Contains(conf, old) {
 			t.Fatalf("nginx.conf does not contain %q", old)
