@@ -51,7 +51,7 @@ var only = map[string]patterns{
 	"server/internal/lab/replay":    {".", "internal/engine/memengine", "internal/algo", "server/internal/lab/accesslog", "server/internal/lab/report", "server/internal/topk", "std"},
 	"server/internal/frames":        {"golang.org/x/net", "internal/logs", "std"},
 	"server/internal/held":          {"std"},
-	"server/internal/plainhttp":     {"server/internal/held", "std"},
+	"server/internal/plainhttp":     {"internal/recorder", "server/internal/held", "std"},
 	"server/internal/lab/report":    {"github.com/guptarohit/asciigraph", "std"},
 }
 

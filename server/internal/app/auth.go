@@ -22,6 +22,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/server/internal/callers"
+	"github.com/weirlimit/weir/server/internal/plainhttp"
 )
 
 // An access describes which machines can reach a listener and how its callers
@@ -185,7 +186,7 @@ func requireToken(next http.Handler, by *callers.Authenticator) http.Handler {
 		}
 		shown := credentialsOf(r)
 		if who, known := by.Authenticate(shown); known {
-			next.ServeHTTP(w, r.WithContext(callers.NewContext(r.Context(), who)))
+			next.ServeHTTP(w, plainhttp.Derive(w, r, who, callers.NewContext))
 			return
 		}
 		shown.HangUp(w)

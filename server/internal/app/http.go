@@ -148,11 +148,16 @@ func fromPages(o *Options, address string, encrypted TLS, next http.Handler) htt
 	if !onLoopback(address) || encrypted != (TLS{}) {
 		return next
 	}
+	var right atomic.Pointer[string] // the last one that was: nearly all requests have the same
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !browsers.Local(r.Host, o.Hosts) && !browsers.Short(r.Host) {
-			w.Header().Set("Cache-Control", "no-store")
-			browsers.Misdirected(r.Host).Write(w, r)
-			return
+		if known := right.Load(); known == nil || *known != r.Host {
+			if !browsers.Local(r.Host, o.Hosts) && !browsers.Short(r.Host) {
+				w.Header().Set("Cache-Control", "no-store")
+				browsers.Misdirected(r.Host).Write(w, r)
+				return
+			}
+			host := strings.Clone(r.Host)
+			right.Store(&host)
 		}
 		next.ServeHTTP(w, r)
 	})

@@ -306,22 +306,25 @@ func (b *actBody) setTerms(req *rules.Request) error {
 	return err
 }
 
+// ofKinds are the fields that only some kinds of act have.
+var ofKinds = []struct {
+	name  string
+	given func(*actBody) bool
+	kinds []weir.Kind
+}{
+	{"cost", func(b *actBody) bool { return b.Cost != nil }, []weir.Kind{acts.KindTake, acts.KindRefund, acts.KindSettle, acts.KindRecord}},
+	{"costs", func(b *actBody) bool { return b.Costs != nil }, []weir.Kind{acts.KindTake, acts.KindSettle}},
+	{"record", func(b *actBody) bool { return b.Record != nil }, []weir.Kind{acts.KindSettle}},
+	{"mode", func(b *actBody) bool { return b.Mode != nil }, []weir.Kind{acts.KindTake}},
+	{"max_wait_ms", func(b *actBody) bool { return b.MaxWaitMS != nil }, []weir.Kind{acts.KindTake}},
+	{"dry", func(b *actBody) bool { return b.Dry }, []weir.Kind{acts.KindTake}},
+	{"hold_ms", func(b *actBody) bool { return b.HoldMS != nil }, []weir.Kind{acts.KindTake, acts.KindRenew}},
+}
+
 // checkGiven refuses fields that a kind of act would ignore.
 func (b *actBody) checkGiven(kind weir.Kind) error {
-	for _, f := range []struct {
-		name  string
-		given bool
-		kinds []weir.Kind
-	}{
-		{"cost", b.Cost != nil, []weir.Kind{acts.KindTake, acts.KindRefund, acts.KindSettle, acts.KindRecord}},
-		{"costs", b.Costs != nil, []weir.Kind{acts.KindTake, acts.KindSettle}},
-		{"record", b.Record != nil, []weir.Kind{acts.KindSettle}},
-		{"mode", b.Mode != nil, []weir.Kind{acts.KindTake}},
-		{"max_wait_ms", b.MaxWaitMS != nil, []weir.Kind{acts.KindTake}},
-		{"dry", b.Dry, []weir.Kind{acts.KindTake}},
-		{"hold_ms", b.HoldMS != nil, []weir.Kind{acts.KindTake, acts.KindRenew}},
-	} {
-		if f.given && !slices.Contains(f.kinds, kind) {
+	for i := range ofKinds {
+		if f := &ofKinds[i]; f.given(b) && !slices.Contains(f.kinds, kind) {
 			return problem.Invalid(f.name, "given", "none: "+kind.String()+" has none")
 		}
 	}

@@ -2,7 +2,6 @@ package plainhttp
 
 import (
 	"bytes"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -13,10 +12,11 @@ import (
 
 // An answer collects the response to one request. It is an [http.ResponseWriter].
 type answer struct {
-	conn   net.Conn
+	conn   *conn
 	header http.Header
 	status int // 0: not given
 	body   bytes.Buffer
+	names  []string // of the fields of the last answer, in order
 }
 
 // Header implements [http.ResponseWriter].
@@ -60,7 +60,7 @@ func (a *answer) appendTo(out []byte, closing bool, now time.Time) []byte {
 	a.WriteHeader(http.StatusOK)
 	out = strconv.AppendInt(append(out, "HTTP/1.1 "...), int64(a.status), 10)
 	out = append(append(append(out, ' '), reason(a.status)...), "\r\n"...)
-	out = appendFields(out, a.header)
+	out = a.appendFields(out)
 	if a.header["Date"] == nil {
 		out = append(append(append(out, "Date: "...), date(now)...), "\r\n"...)
 	}
@@ -76,30 +76,52 @@ func (a *answer) appendTo(out []byte, closing bool, now time.Time) []byte {
 	return append(append(out, "\r\n"...), a.body.Bytes()...)
 }
 
-// appendFields appends the fields of a header in their order, but for those that appendTo writes.
-func appendFields(out []byte, header http.Header) []byte {
-	var few [16]string
-	names := few[:0]
-	for name := range header {
-		switch name {
-		case "Content-Length", "Connection", "Transfer-Encoding", "":
-			continue
+// appendFields appends the fields of the header in their order, but for those that appendTo writes.
+func (a *answer) appendFields(out []byte) []byte {
+	if !a.sameNames() {
+		a.names = a.names[:0]
+		for name := range a.header {
+			switch name {
+			case "Content-Length", "Connection", "Transfer-Encoding", "":
+				continue
+			}
+			if all(name, &inToken) {
+				a.names = append(a.names, name)
+			}
 		}
-		if all(name, &inToken) {
-			names = append(names, name)
-		}
+		slices.Sort(a.names)
 	}
-	slices.Sort(names)
-	for _, name := range names {
-		for _, value := range header[name] {
+	for _, name := range a.names {
+		for _, value := range a.header[name] {
 			out = append(append(out, name...), ": "...)
-			out = append(append(out, strings.Trim(newlines.Replace(value), " \t")...), "\r\n"...)
+			out = append(append(out, oneLine(value)...), "\r\n"...)
 		}
 	}
 	return out
 }
 
-// newlines makes one line of a value. It allocates nothing where there is nothing to replace.
+// sameNames reports whether the header has the fields of the last one that was appended, and no
+// others.
+func (a *answer) sameNames() bool {
+	if len(a.header) != len(a.names) {
+		return false
+	}
+	for _, name := range a.names {
+		if _, given := a.header[name]; !given {
+			return false
+		}
+	}
+	return true
+}
+
+// oneLine returns a value as one line, without white space at its ends.
+func oneLine(value string) string {
+	if strings.IndexByte(value, '\n') >= 0 || strings.IndexByte(value, '\r') >= 0 {
+		value = newlines.Replace(value)
+	}
+	return strings.Trim(value, " \t")
+}
+
 var newlines = strings.NewReplacer("\n", " ", "\r", " ")
 
 // forget empties the answer for the next one.

@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/weirlimit/weir/internal/recorder"
 	"github.com/weirlimit/weir/server/internal/held"
 )
 
@@ -45,9 +46,11 @@ type conn struct {
 
 	// Memory of the request and of the answer, used again for the next ones.
 	request http.Request
+	derived derived
 	url     url.URL
 	body    body
 	answer  answer
+	seen    recorder.Recorder // of the answer, for handlers that need one
 	out     []byte
 }
 
@@ -269,7 +272,8 @@ func (c *conn) handle(r *http.Request) (ok bool) {
 			c.logf("http: panic serving %v: %v\n%s", r.RemoteAddr, cause, debug.Stack())
 		}
 	}()
-	c.http.Handler.ServeHTTP(&c.answer, r)
+	c.seen = recorder.Recorder{ResponseWriter: &c.answer}
+	c.http.Handler.ServeHTTP(&c.seen, r)
 	return true
 }
 
@@ -293,7 +297,7 @@ func (c *conn) forget(end int, now time.Time) {
 	c.peeks, c.posted = true, c.head.method == http.MethodPost
 	c.answered = min(c.answered+1, max(c.answered, heldAfter))
 	c.head, c.size, c.scanned, c.since = head{}, 0, 0, now
-	c.request, c.url, c.body = http.Request{}, url.URL{}, body{}
+	c.request, c.derived.request, c.url, c.body = http.Request{}, http.Request{}, url.URL{}, body{}
 	c.answer.forget()
 	if cap(c.out) > keptAnswer {
 		c.out, c.answer.body = nil, bytes.Buffer{}
@@ -332,7 +336,7 @@ func newConn(s *Server, accepted Conn) (*conn, context.CancelFunc) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	c := &conn{Conn: accepted, http: s.http, server: s, since: time.Now()}
-	c.answer = answer{conn: accepted, header: http.Header{}}
+	c.answer = answer{conn: c, header: http.Header{}}
 	c.base = (&http.Request{RemoteAddr: accepted.RemoteAddr().String()}).WithContext(ctx)
 	return c, cancel
 }
