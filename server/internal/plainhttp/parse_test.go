@@ -73,6 +73,7 @@ func FuzzParts(f *testing.F) {
 		f.Add([]byte(s), uint16(len(s)/2))
 	}
 	f.Fuzz(func(t *testing.T, in []byte, at uint16) {
+		in = in[:min(len(in), maxRequest)] // what a connection holds at most
 		_, _, size, found := read(in)
 		c := &conn{in: in[:min(int(at), len(in))]}
 		first := c.examine()
@@ -127,7 +128,7 @@ func take(body string, fields ...string) string {
 
 // odd are requests at and beyond the edge of what is read here.
 var odd = func() []string {
-	const ask = "/v1/auth?a=b"
+	const ask, chunked = "/v1/auth?a=b", "Transfer-Encoding: chunked"
 	head := func(line string) string { return line + "\r\nHost: localhost\r\n\r\n" }
 	all := []string{
 		// Usual ones.
@@ -168,7 +169,30 @@ var odd = func() []string {
 		take("2\r\n{}\r\n0\r\n\r\n", "Transfer-Encoding: chunked"), take("2\r\n{}\r\n0\r\n\r\n", "Transfer-Encoding: chunked", "Content-Length: 2"), take("{}", "Content-Length: 2", "Transfer-Encoding: identity"),
 		take("2\r\n{}\r\n0\r\n\r\n", "Transfer-Encoding : chunked"), take("2\r\n{}\r\n0\r\n\r\n", "transfer-encoding: xchunked"), take("2\r\n{}\r\n0\r\nA: b\r\n\r\n", "Transfer-Encoding: chunked", "Trailer: A"),
 		take("2\r\n{}\r\n0\r\n\r\n", "Transfer-Encoding: chunked, chunked"), take("2\r\n{}\r\n0\r\n\r\n", "Transfer-Encoding:\x0bchunked"), take("{}", "Content-Length: 2", "Expect: 100-continue"), take("{}", "Content-Length: 2", "Trailer: A"),
+		// Chunks.
+		take("2;a=b\r\n{}\r\n0\r\n\r\n", chunked), take("2;"+strings.Repeat("a", 5000)+"\r\n{}\r\n0\r\n\r\n", chunked), take("0002\r\n{}\r\n000\r\n\r\n", chunked), take("2\n{}\n0\n\n", chunked),
+		take("2\r\n{}0\r\n\r\n", chunked), take("-2\r\n{}\r\n0\r\n\r\n", chunked), take("0x2\r\n{}\r\n0\r\n\r\n", chunked), take("ffffffffffffffff2\r\n{}\r\n0\r\n\r\n", chunked), take("3\r\n{}\r\n0\r\n\r\n", chunked),
+		take("2\r\n{}\r\n", chunked), take("2 \r\n{}\r\n0\r\n\r\n", chunked), take("1\r\n{\r\n1\r\n}\r\n0\r\n\r\n", chunked) + get(ask), take("0\r\n\r\n", chunked) + get(ask), take("0\r\nContent-Length: 2\r\n\r\n", chunked) + get(ask),
+		take("0\r\n\r\n"+get(ask), "Content-Length: 5", chunked), take("0\r\n\r\n", chunked, "Content-Length: 5"), take("0\r\n\r\n", "Transfer-Encoding: \r\n chunked"), take("0\r\n\r\n", "Transfer-Encoding: chunked", "Transfer-Encoding: identity"),
+		take("0\r\n\r\n", "Transfer-Encoding: gzip, chunked"), take("0\r\n\r\n", "TRANSFER-ENCODING: CHUNKED"), take("0\r\n\r\n", "Transfer-Encoding: \"chunked\""), get(ask, chunked) + "0\r\n\r\n", get(ask, chunked) + get(ask),
+		// Expectations.
+		take("{}", "Content-Length: 2", "Expect: 100-Continue"), take("{}", "Content-Length: 2", "Expect: 200-ok"), take("{}", "Content-Length: 2", "Expect:"), take("", "Content-Length: 2", "Expect: 100-continue"), take("{}", "Expect: 100-continue"),
+		take("2\r\n{}\r\n0\r\n\r\n", chunked, "Expect: 100-continue"), take("{}", "Content-Length: 2", "Expect: 100-continue", "Expect: 100-continue"),
+		// Lengths and lines that go on in the next one.
+		take("{}", "Content-Length:\r\n 2"), take("{}", "Content-Length: 2\r\n 0"), take("{}", "A: b\r\n Content-Length: 2"), take("{}", "Content-Length: 2", "\tContent-Length: 3"), take("{}", " Content-Length: 2"),
+		get(ask, "A: b\r\n\tc\r\n d"), get(ask, "Authorization: Bearer\r\n secret"), get(ask, "Connection:\r\n close"), take("{}", "Content-Length: 2\r"), take("{}", "Content-Length: 2\n"), take("{}", "Content-Length: 2\nA: b"),
+		take("{}", "Content-Length: 2\x00"), take("{}", "Content-Length\x00: 2"), take("{}", "Content-Length: 2\x0b"), take("{}", "Content-Length: 2\x0c"), take("{}", "Content-Length\t: 2"), take("{}", "\x00"), get(ask, "A\x00: b"),
+		// Targets in the absolute form.
+		head("GET https://localhost/v1/auth?a=b HTTP/1.1"), head("GET HTTP://localhost/v1/auth?a=b HTTP/1.1"), head("GET http://a:b@localhost/v1/auth?a=b HTTP/1.1"), head("GET http:///v1/auth?a=b HTTP/1.1"),
+		head("GET http://localhost?a=b HTTP/1.1"), head("GET ws://localhost/v1/auth?a=b HTTP/1.1"), "POST http://other/v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}", head("GET localhost/v1/auth?a=b HTTP/1.1"),
+		// Long ones.
+		get(ask, "A: "+strings.Repeat("b", 90<<10)), get(ask, strings.Repeat("a", 9000)+": b"), head(strings.Repeat("G", 9000) + " /v1/auth?a=b HTTP/1.1"), get(ask, strings.Repeat("A: b\r\n", 5000)+"A: b"), head("GET /v1/auth?a=b HTTP/1." + strings.Repeat("1", 9000)),
+		take(strings.Repeat(" ", 20000)+"{}", "Content-Length: 20002") + get(ask), strings.Repeat("\r\n", 100) + get(ask), get(ask) + strings.Repeat("\r\n", 5000),
+		// Cut short.
+		"G", "GET /v1/auth", "GET /v1/auth?a=b HTTP/1.1\r", "GET /v1/auth?a=b HTTP/1.1\r\n", "GET /v1/auth?a=b HTTP/1.1\r\nHost: localhost\r\n\r", "GET /v1/auth?a=b HTTP/1.1\r\nHost: loc", "POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n",
 		// Several.
+		strings.Repeat(get(ask), 40), strings.Repeat(take("{}", "Content-Length: 2"), 40), take("{}", "Content-Length: 2") + take("2\r\n{}\r\n0\r\n\r\n", chunked) + take("{}", "Content-Length: 2"), take("{}", "Content-Length: 0") + get(ask),
+		take(get("/v1/auth?hidden"), "Content-Length: 5") + get(ask), take("{}", "Content-Length: 2", "Connection: close") + get(ask), get(ask, "Content-Length: 0") + get(ask), get(ask) + head("GET /v1/auth?a=b HTTP/1.0") + get(ask),
 		get(ask) + take("{}", "Content-Length: 2") + get(ask, "Connection: close") + get(ask), get(ask) + head("GET /other HTTP/1.1") + get(ask), take("{}", "Content-Length: 2") + "\r\n" + get(ask), get(ask) + "x",
 	}
 	return all

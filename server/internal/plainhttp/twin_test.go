@@ -175,7 +175,7 @@ func talkOn(t *testing.T, conn net.Conn, input string, size int) (replies []repl
 // twins are odd requests and those that mirror answers in an odd way.
 func twins(t *testing.T) []string {
 	t.Helper()
-	if len(odd) < 80 {
+	if len(odd) < 200 {
 		t.Fatalf("%d requests", len(odd))
 	}
 	return slices.Concat(odd, []string{
@@ -184,7 +184,7 @@ func twins(t *testing.T) []string {
 	})
 }
 
-// TestTwins sends odd requests through both ways, whole and in parts.
+// TestTwins sends odd requests through both ways, whole and in parts, most of them byte by byte.
 func TestTwins(t *testing.T) {
 	t.Parallel()
 	through, alone := serve(t, http.HandlerFunc(mirror), true), serve(t, http.HandlerFunc(mirror), false)
@@ -192,7 +192,7 @@ func TestTwins(t *testing.T) {
 		t.Run(fmt.Sprintf("%d %.40q", i, input), func(t *testing.T) {
 			t.Parallel()
 			want, wantRest := talk(t, alone, input, len(input))
-			for _, size := range []int{len(input), max(1, len(input)/2), max(1, len(input)/40)} {
+			for _, size := range []int{len(input), max(1, len(input)/2), max(1, len(input)/40), max(1, len(input)/1000)} {
 				got, rest := talk(t, through, input, size)
 				if !reflect.DeepEqual(got, want) || rest != wantRest {
 					t.Errorf("%q in parts of %d\n got %v %q\nwant %v %q", input, size, got, rest, want, wantRest)
