@@ -21,7 +21,7 @@ const unhurried = time.Minute
 // underFallback is a store whose absence would be noticed.
 func underFallback(t testing.TB, store weir.Taker, clock *storetest.Clock) weir.Taker {
 	t.Helper()
-	taker := remote.New(store.(calls.Store), remote.Options{Now: clock.Now, Patience: unhurried})
+	taker := remote.New(store.(calls.Store), remote.Options{Now: clock.Now, Patience: unhurried, Calls: calls.Options{Silence: unhurried}})
 	t.Cleanup(func() { stopped(t, taker.Stop) })
 	return taker
 }
