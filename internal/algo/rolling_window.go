@@ -13,13 +13,15 @@ type Ring struct {
 	// blocks are the sums of each ringBlock counters; counters at the end that fill no block
 	// are in none.
 	blocks []int64
+	// first is a bucket before which none has units. A refused key would search for it each time.
+	first int64
 }
 
 const ringBlock = 64
 
 func newRing(r *Rule) Ring {
 	slots := r.Buckets + 1
-	return Ring{r.Period, r.Width, make([]uint32, slots), make([]int64, slots/ringBlock)}
+	return Ring{period: r.Period, width: r.Width, counts: make([]uint32, slots), blocks: make([]int64, slots/ringBlock)}
 }
 
 // slot returns where a bucket's counter stands.
@@ -32,6 +34,9 @@ func (g *Ring) count(i int64) int64 { return int64(g.counts[g.slot(i)]) }
 func (g *Ring) add(i, units int64) {
 	slot := g.slot(i)
 	g.counts[slot] += uint32(units)
+	if units > 0 {
+		g.first = min(g.first, i)
+	}
 	if b := slot / ringBlock; b < int64(len(g.blocks)) {
 		g.blocks[b] += units
 	}
@@ -137,8 +142,9 @@ func (s *State) pour(r *Rule, now int64) {
 }
 
 func ringWait(s *State, r *Rule, now, cost int64) int64 {
-	g := &s.Ext.Ring
-	_, i := g.tally(g.oldest(now), now/r.Width, s.Used+cost-r.Burst)
+	g, here := &s.Ext.Ring, now/r.Width
+	_, g.first = g.tally(max(g.oldest(now), g.first), here, 1)
+	_, i := g.tally(g.first, here, s.Used+cost-r.Burst)
 	return (i+1)*r.Width + r.Period - now
 }
 

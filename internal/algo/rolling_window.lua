@@ -6,9 +6,33 @@
 -- string has others, or nil, whether the string is replaced}.
 
 -- @functions
--- The last place of a counter that was written, and as text: its first and its last byte.
--- To pass a number to Redis costs more than to pass a text.
+-- The last place of a counter that was written, or read by itself, and as text: its first and its
+-- last byte. To pass a number to Redis costs more than to pass a text. The last counter that was read
+-- by itself: its key and bucket.
+local offsets = {}
+local function offset(n)
+  offsets[n] = offsets[n] or tostring(n)
+  return offsets[n]
+end
 spot, whole = {}, {[2] = {true, 2, 1, 0}, [3] = {true, 3, 1, 0}, [4] = {true, 4, 1, 0}}
+local last_key, last_bucket, last_units
+
+-- bucket returns the units of a bucket of a ring.
+function bucket(key, ring, p, i)
+  local slot, bytes, counts = i % (p + 1), ring[2], ring[5]
+  if counts and counts[slot] then
+    return counts[slot]
+  elseif not ring[1] then
+    return 0
+  elseif last_key ~= key or last_bucket ~= i then
+    local place = 20 + slot * bytes
+    if spot[1] ~= place or spot[2] ~= bytes then
+      spot = {place, bytes, tostring(place), tostring(place + bytes - 1)}
+    end
+    last_key, last_bucket, last_units = key, i, unpack(bytes == 2 and '>I2' or '>I' .. bytes, call('GETRANGE', key, spot[3], spot[4]))
+  end
+  return last_units
+end
 
 -- tally adds up the buckets from i to last of a ring until they have enough units, and returns
 -- their sum and the bucket that it ended at. It leaps over buckets without units, and reads the
@@ -22,7 +46,7 @@ function tally(key, ring, p, i, last, enough)
   while i <= last do
     local slot, text = i % slots, nil
     local n = min(last - i + 1, slots - slot) -- lie side by side in the string
-    local bit = kept and leap and call('BITPOS', key, '1', 20 + slot * bytes, 19 + (slot + n) * bytes) or 0
+    local bit = kept and leap and call('BITPOS', key, '1', offset(20 + slot * bytes), offset(19 + (slot + n) * bytes)) or 0
     if bit < 0 then
       i = i + n
     elseif bit >= 8 * (20 + (slot + 1) * bytes) then
@@ -30,7 +54,7 @@ function tally(key, ring, p, i, last, enough)
     else
       n = min(n, stride)
       if kept then
-        text = call('GETRANGE', key, 20 + slot * bytes, 19 + (slot + n) * bytes)
+        text = call('GETRANGE', key, offset(20 + slot * bytes), offset(19 + (slot + n) * bytes))
       end
       leap = true
       for j = 0, n - 1 do
@@ -52,7 +76,7 @@ function latest(key, ring, p, i, first)
   while i > first do
     local slot = i % slots
     n = min(n, slot + 1, i - first)
-    if kept and call('BITPOS', key, '1', 20 + (slot + 1 - n) * bytes, 19 + (slot + 1) * bytes) < 0 then
+    if kept and call('BITPOS', key, '1', offset(20 + (slot + 1 - n) * bytes), offset(19 + (slot + 1) * bytes)) < 0 then
       i, n = i - n, 2 * n
     elseif kept and n > 1 then
       n = floor(n / 2)
@@ -117,11 +141,14 @@ else
 end
 
 -- @wait
+-- The units of this call are the newest ones, and then those of the last bucket.
 local width, here = x, floor(now / x)
-local leave = used + cost - burst
-local sum, i = tally(KEYS[k], ext, p, floor(max(0, now - q) / width), min(here, floor(at / width)), leave)
-if sum < leave then
-  i = here -- the units of this call are there
+local leave, newest, i = used + cost - burst, floor(at / width), here
+if aged >= leave then
+  i = newest
+  if aged - bucket(KEYS[k], ext, p, newest) >= leave then
+    i = select(2, tally(KEYS[k], ext, p, floor(max(0, now - q) / width), newest, leave))
+  end
 end
 wait = (i + 1) * width + q - now
 
@@ -129,7 +156,10 @@ wait = (i + 1) * width + q - now
 if used > 0 then
   if used == aged then
     local i = floor(at / x)
-    fresh = (latest(KEYS[k], ext, p, i, i - p) + 1) * x + q - now
+    if bucket(KEYS[k], ext, p, i) == 0 then
+      i = latest(KEYS[k], ext, p, i, i - p)
+    end
+    fresh = (i + 1) * x + q - now
   else
     fresh = x - now % x + q
   end
@@ -148,7 +178,7 @@ if since <= now and i >= first and i <= floor(at / width) then
     if newest then
       i = latest(KEYS[k], ext, p, i, first)
     end
-    local count = tally(KEYS[k], ext, p, i, i, math.huge)
+    local count = bucket(KEYS[k], ext, p, i)
     local n = min(units - back, count, used)
     if n > 0 then
       ext = {ext[1], ext[2], ext[3], ext[4], ext[5] or {}, ext[6]}

@@ -74,6 +74,8 @@ var mutants = []mutation{
 	{"a refused take's refund frees a slot", "REM[k], DIRTY[k] = min(REM[k] + COST[i], 1000000000), true", "DIRTY[k] = true", weir.Concurrency},
 	{"refused takes are never forgotten", "if at + q <= now then\n    rem = 0", "if false then\n    rem = 0", weir.Concurrency},
 	{"an anonymous refund frees a named holder", "if #name > 16 and", "if", weir.Concurrency},
+	{"all wait for the last bucket", "if aged - bucket(KEYS[k], ext, p, newest) >= leave then", "if false then", weir.RollingWindow},
+	{"none waits for the last bucket", "if aged >= leave then", "if false then", weir.RollingWindow},
 	{"older units are refunded first", "i = min(i, floor(at / width))", "i = max(first, min(i, floor(at / width)) - 1)", weir.RollingWindow},
 	{"only the last instant is refunded", "left, sum, back = left - own,", "left, sum, back = 0,", weir.SlidingLog},
 	{"a delay is missing", "delay = queued(k, cost - COST[i])", "delay = 0", weir.LeakyBucket},

@@ -17,7 +17,7 @@
 local request, foreign, n, refundable = ARGV[1], 0, #KEYS, false
 local rules, texts, pos = unpack('>I2I2', request)
 -- Tables cost more than the arithmetic, so a single key uses none.
-local one, values, lives, only, parts, tally, latest, spot, whole
+local one, values, lives, only, parts, tally, latest, bucket, spot, whole
 -- The reply, as numbers: packing them run by run costs more.
 local reply, filled
 if texts < n then

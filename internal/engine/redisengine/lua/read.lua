@@ -5,7 +5,7 @@
 local rules, acts, pos = unpack('>I2I2', request)
 local rule_of = {0}
 -- Only a log needs the first three of these, and only a rolling window the others.
-local entry, opened, search, tally, latest, spot, whole
+local entry, opened, search, tally, latest, bucket, spot, whole
 for r = 1, rules do
   local rule = {unpack('>BBI7I7I7I7I7I7I7', request, pos)}
   pos = rule[10]
