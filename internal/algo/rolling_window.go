@@ -13,8 +13,9 @@ type Ring struct {
 	// blocks are the sums of each ringBlock counters; counters at the end that fill no block
 	// are in none.
 	blocks []int64
-	// first is a bucket before which none has units. A refused key would search for it each time.
-	first int64
+	// No bucket from empty to the one before first has units. A refused key would search for first
+	// each time.
+	empty, first int64
 }
 
 const ringBlock = 64
@@ -142,8 +143,12 @@ func (s *State) pour(r *Rule, now int64) {
 }
 
 func ringWait(s *State, r *Rule, now, cost int64) int64 {
-	g, here := &s.Ext.Ring, now/r.Width
-	_, g.first = g.tally(max(g.oldest(now), g.first), here, 1)
+	g, oldest, here := &s.Ext.Ring, s.Ext.Ring.oldest(now), now/r.Width
+	if oldest < g.empty {
+		g.first = 0 // the clock went back
+	}
+	g.empty = oldest
+	_, g.first = g.tally(max(oldest, g.first), here, 1)
 	_, i := g.tally(g.first, here, s.Used+cost-r.Burst)
 	return (i+1)*r.Width + r.Period - now
 }
