@@ -32,7 +32,7 @@ func TestBlockedKey(t *testing.T) {
 	d.take("user=1", 3)
 	d.clock.Advance(5 * time.Minute)
 	l := d.get("user=1", 1).Limits[0]
-	if s := l.State; s.Used != 0 || s.Remaining != 0 || s.Passes || *s.RetryAfterMS != 600_000 || s.ResetAfterMS != 600_000 {
+	if s := l.State; !s.Blocked || s.Used != 0 || s.Remaining != 0 || s.Passes || *s.RetryAfterMS != 600_000 || s.ResetAfterMS != 600_000 {
 		t.Errorf("blocked: %+v", s)
 	}
 	if !strings.HasSuffix(l.Explanation, "; the limit has blocked the key, and a cost of 1 fits in 10m") {

@@ -187,7 +187,7 @@ func addProbe(state *stateAnswer, probe *weir.Act, cost, keep int64) {
 		return
 	}
 	d := probe.Decisions[0]
-	if state.Passes, state.blocked = d.Outcome != weir.Refused, d.Blocked; d.Blocked {
+	if state.Passes, state.Blocked = d.Outcome != weir.Refused, d.Blocked; d.Blocked {
 		state.Remaining, state.ResetAfterMS = 0, max(state.ResetAfterMS, jsonbody.Millis(d.ResetAfter))
 	}
 	retry := jsonbody.Millis(d.RetryAfter)
@@ -283,7 +283,8 @@ type stateAnswer struct {
 	RetryAfterMS *int64 `json:"retry_after_ms"`
 	ResetAfterMS int64  `json:"reset_after_ms"`
 	AtUS         int64  `json:"at_us"`
-	blocked      bool   // by the limit's block
+	// Blocked says that the limit has blocked the key, which it has refused.
+	Blocked bool `json:"blocked,omitempty"`
 }
 
 // overrideAnswer is one override.
@@ -413,7 +414,7 @@ func passing(s *stateAnswer, cost string) string {
 	case *s.RetryAfterMS < 0:
 		return fmt.Sprintf("a cost of %s never fits", cost)
 	}
-	if s.blocked {
+	if s.Blocked {
 		return fmt.Sprintf("the limit has blocked the key, and a cost of %s fits in %s", cost, readable(*s.RetryAfterMS))
 	}
 	return fmt.Sprintf("a cost of %s fits in %s", cost, readable(*s.RetryAfterMS))

@@ -292,6 +292,9 @@ func (l *limitAnswer) appendJSON(b []byte) []byte {
 	b = strconv.AppendInt(append(b, `,"delay_ms":`...), l.DelayMS, 10)
 	b = strconv.AppendInt(append(b, `,"at_us":`...), l.AtUS, 10)
 	b = appendText(append(b, `,"source":`...), l.Source)
+	if l.Blocked {
+		b = append(b, `,"blocked":true`...)
+	}
 	if l.Count != "" {
 		b = appendText(append(b, `,"count":`...), l.Count)
 	}

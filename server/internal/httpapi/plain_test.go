@@ -110,7 +110,7 @@ func TestAnswersAsJSON(t *testing.T) {
 	for range 2000 {
 		l := limitAnswer{
 			text(), text(), text(), number(), number(), number(), number(), number(), number(), number(), text(),
-			text(), text(), number(), int(number()), is(), is(), is(),
+			is(), text(), text(), number(), int(number()), is(), is(), is(),
 		}
 		want, err := json.Marshal(l)
 		if got := l.appendJSON(nil); err != nil || string(got) != string(want) {

@@ -239,6 +239,8 @@ type limitAnswer struct {
 	DelayMS      int64  `json:"delay_ms"`
 	AtUS         int64  `json:"at_us"`
 	Source       string `json:"source"`
+	// Blocked says that the limit has blocked the key, which it has refused.
+	Blocked bool `json:"blocked,omitempty"`
 	// Count is what the limit counts, unless it is requests.
 	Count string `json:"count,omitempty"`
 	// Budget is the label of the budget that the limit charges, Keep how many units it
@@ -268,6 +270,7 @@ func (v *verdict) limitAnswer(i int) limitAnswer {
 		DelayMS:      jsonbody.Millis(d.Delay),
 		AtUS:         jsonbody.Micros(d.At),
 		Source:       d.Source.String(),
+		Blocked:      d.Blocked,
 		Count:        a.Limit.Meter,
 		Budget:       a.Of.Budget.String(),
 		Keep:         a.Act.Charges[a.Charge].Keep,
