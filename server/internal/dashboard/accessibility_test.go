@@ -131,6 +131,8 @@ func TestAccessible(t *testing.T) {
 		b.accessible(fmt.Sprintf("%d pixels", p.width), p.scheme)
 		b.until(fmt.Sprintf("innerWidth === %d && document.querySelector('#chart-decisions canvas').clientWidth < innerWidth", p.width))
 		b.until(`document.documentElement.scrollWidth <= innerWidth`)
+		// A time is on one line.
+		b.until(`(() => { const r = document.createRange(); return [...document.querySelectorAll("#tail tr:not(.none) > :first-child")].every((e) => { r.selectNodeContents(e); return r.getBoundingClientRect().height < 1.9 * parseFloat(getComputedStyle(e).fontSize); }); })()`)
 		if p.width >= 1200 {
 			b.until(`[...document.querySelectorAll(".scroll:not(.tail)")].every((e) => e.scrollWidth <= e.clientWidth)`)
 		}
