@@ -59,7 +59,7 @@ type Headers struct {
 }
 
 // takenHeaders are headers that mean something else.
-var takenHeaders = []string{"Authorization", "X-Api-Key", "Host", "Content-Type", "Content-Length", "Connection", "Transfer-Encoding", "Weir-Wait"}
+var takenHeaders = []string{"Authorization", "X-Api-Key", "Host", "Content-Type", "Content-Length", "Connection", "Transfer-Encoding", "Weir-Wait", "Weir-Class"}
 
 // NewHeaders reads which header has which label, and who may send them: the name of a client
 // certificate, or unix:PATH for everybody at the socket at which the listener listens. The error

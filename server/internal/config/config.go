@@ -80,8 +80,9 @@ type Domain struct {
 	Budgets     []*Budget     // by name
 	Models      []Model       // the price table, in file order
 	// AsOf is the day on which the prices were right; zero if the rules file has them itself.
-	AsOf  time.Time
-	Calls Calls
+	AsOf    time.Time
+	Classes []string // of callers, the highest first
+	Calls   Calls
 
 	overlay Problems // lines of the overlay that match a rule and cannot change it
 }

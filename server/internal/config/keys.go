@@ -114,6 +114,7 @@ var atTop = newScope("at the top level", "file",
 	property{name: "budgets", form: asNamed, of: "budget", doc: "Budgets of the whole domain, by name. Several rules can charge each of them."},
 	property{name: "models", form: asMaps, of: "model", doc: "The prices of language models, for limits with count: usd. The first row that matches the requested model counts. docs/models.md explains it."},
 	property{name: "prices", doc: "The path of a price file, from the folder of this file, in place of models. It is read again when it changes. docs/models.md explains it."},
+	property{name: "classes", form: asTexts, doc: "The classes of the label class, the highest first, such as [interactive, batch]. With them, the header Weir-Class of a request to weir models lowers its class, and callers without a class have the first one. docs/models.md explains it."},
 	property{name: "calls", form: asMap, of: "calls", doc: "What programs may do with limits of their own, which come with their calls. docs/http.md and docs/resp.md show them."},
 	property{name: "descriptors", form: asMaps, of: "descriptor", absent: "a known domain without limits", doc: "The rules for the first entry of a request's descriptor."},
 )

@@ -101,7 +101,7 @@ func TestKeysAreRead(t *testing.T) {
 			}
 			wrong := "[[{}]]"
 			if got := mistakes(s, k, wrong, others); !strings.Contains(got, k.name+" is a list") && !strings.Contains(got, "a list where a map belongs") &&
-				!strings.Contains(got, "in hash_tag") {
+				!strings.Contains(got, "in "+k.name) {
 				t.Errorf("%s %s: %q", k.name, s.name, got)
 			}
 		}

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	yaml "go.yaml.in/yaml/v3"
+
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
 )
@@ -154,6 +156,33 @@ func (p *parser) models(o object) []Model {
 		models = append(models, m)
 	}
 	return models
+}
+
+// maxClasses is the largest number of classes.
+const maxClasses = 16
+
+// classNames reads the classes of callers.
+func (p *parser) classNames(o object) (names []string) {
+	list := p.get(o, "classes")
+	if list == nil {
+		return nil
+	}
+	items := p.items(o, "classes")
+	for _, item := range items[:min(len(items), maxClasses)] {
+		n := p.visit(item)
+		switch {
+		case n == nil || n.Kind != yaml.ScalarNode || !IsCallName(n.Value):
+			p.report(item, kind(n)+" in classes", CallNameForm)
+		case slices.Contains(names, n.Value):
+			p.report(item, quote(n.Value)+" again in classes", "each class once")
+		default:
+			names = append(names, n.Value)
+		}
+	}
+	if n := len(items); list.Kind == yaml.SequenceNode && (n < 2 || n > maxClasses) {
+		p.report(list, fmt.Sprintf("classes has length %d", n), fmt.Sprintf("2 … %d names, the highest class first, such as [interactive, batch]", maxClasses))
+	}
+	return names
 }
 
 // meter reads what a limit with an algorithm counts.

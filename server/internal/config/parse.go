@@ -297,6 +297,7 @@ func (p *parser) domain(root *yaml.Node) *Domain {
 	p.name = d.Name
 	d.Models = p.models(o)
 	p.priceFile(o, d)
+	d.Classes = p.classNames(o)
 	d.Calls = p.calls(o)
 	d.Budgets = p.declare(o, 0)
 	d.Descriptors = p.descriptors(o, nil)

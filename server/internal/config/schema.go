@@ -8,6 +8,9 @@ import (
 	"github.com/weirlimit/weir"
 )
 
+// callNamePattern matches the names that [IsCallName] accepts.
+const callNamePattern = "^[A-Za-z0-9_.:-]{1,64}$"
+
 // schema is a JSON Schema, or part of one.
 type schema = map[string]any
 
@@ -46,6 +49,9 @@ func (s *scope) schema() schema {
 	switch s {
 	case atTop:
 		made["patternProperties"] = schema{"^x-": schema{}}
+		classes := properties["classes"].(schema)
+		classes["items"] = schema{"type": []string{"string", "number", "boolean"}, "pattern": callNamePattern}
+		classes["minItems"], classes["maxItems"], classes["uniqueItems"] = 2, maxClasses, true
 	case inDescriptor:
 		made["if"] = schema{"required": []string{"share_threshold"}, "properties": schema{"share_threshold": schema{"const": true}}}
 		star := schema{"type": "string", "pattern": `\*`}
@@ -76,7 +82,7 @@ func (s *scope) schema() schema {
 		properties["trial"] = onTrial(properties["trial"].(schema)["description"])
 		made["if"], made["then"], made["else"] = has("algorithm", nil), schema{"allOf": limitRules()}, schema{"properties": none}
 	case inCalls:
-		properties["names"].(schema)["propertyNames"] = schema{"pattern": "^[A-Za-z0-9_.:-]{1,64}$"}
+		properties["names"].(schema)["propertyNames"] = schema{"pattern": callNamePattern}
 	case inBudget:
 		made["allOf"] = []schema{reference(inLimit.title), {"required": []string{"algorithm"}}}
 	}

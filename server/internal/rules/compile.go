@@ -56,6 +56,7 @@ type domain struct {
 	budgets []*Rule
 	models  []config.Model
 	asOf    time.Time // of the models; zero: not said
+	classes []string
 	top     level
 	quotas  map[string][]string // the keys of rules that Envoys lease from, in order, by [config.QuotaKeys]
 }
@@ -86,7 +87,7 @@ func Compile(domains []*config.Domain) (*Set, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.domains[d.Name] = &domain{prefix, in, budgets, d.Models, d.AsOf, top, c.quotas}
+		s.domains[d.Name] = &domain{prefix, in, budgets, d.Models, d.AsOf, d.Classes, top, c.quotas}
 		s.names = append(s.names, d.Name)
 	}
 	for _, r := range slices.Concat(s.rules, s.budgets) {
@@ -267,6 +268,15 @@ func (s *Set) PricesAsOf(name string) time.Time {
 		return d.asOf
 	}
 	return time.Time{}
+}
+
+// Classes returns the classes of the callers of a domain, the highest first; none if it has no
+// classes. They are the set's own and must not be changed.
+func (s *Set) Classes(name string) []string {
+	if d := s.domains[name]; d != nil {
+		return d.classes
+	}
+	return nil
 }
 
 type compiler struct {

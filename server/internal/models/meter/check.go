@@ -18,6 +18,7 @@ func CheckRules(set *rules.Set, domain string, hasLabel func(string) bool, maxKe
 	report := func(r *rules.Rule, what, want string) {
 		problems = append(problems, config.Problem{File: r.At.File, Line: r.At.Line, Column: r.At.Column, What: what, Want: want})
 	}
+	classes := set.Classes(domain)
 	for _, r := range set.Rules() {
 		if r.Domain != domain || len(r.Entries) == 0 {
 			continue
@@ -34,6 +35,11 @@ func CheckRules(set *rules.Set, domain string, hasLabel func(string) bool, maxKe
 			continue
 		case first == entryModel:
 			below = nil
+		case first == labelClass && len(classes) > 0:
+			if value := config.NewGlob(r.Entries[0].Value); value.String() != "" && !slices.ContainsFunc(classes, value.Match) {
+				report(r, fmt.Sprintf("a rule about the class %q", value), "one of the classes "+strings.Join(classes, ", "))
+				continue
+			}
 		case !hasLabel(first):
 			report(r, fmt.Sprintf("a rule about %q, which no request has", first), "key, model, or a label that callers can have")
 			continue

@@ -129,14 +129,14 @@ func (h *holder) ask(s *subject) *rules.Request {
 // hold estimates a request and holds all of it, or nothing. Describe is called with the plan
 // that was decided. A request that has no room yet waits for it, at most so long. If a limit
 // refuses it that names a cheaper model, that model is tried, once. The error is a [*refusal].
-func (h *holder) hold(ctx context.Context, r *request, key string, most time.Duration, describe func(*rules.Plan)) (*held, error) {
+func (h *holder) hold(ctx context.Context, r *request, by *subject, most time.Duration, describe func(*rules.Plan)) (*held, error) {
 	until := time.Now().Add(most)
-	own, err := h.holdModel(ctx, r, key, until, describe)
+	own, err := h.holdModel(ctx, r, by, until, describe)
 	why := new(refusal)
 	if !errors.As(err, &why) || why.instead == "" {
 		return own, err
 	}
-	own, err = h.holdModel(ctx, r.with(why.instead), key, until, describe)
+	own, err = h.holdModel(ctx, r.with(why.instead), by, until, describe)
 	other := new(refusal)
 	switch {
 	case err == nil:
@@ -173,8 +173,8 @@ func insteadOf(plan *rules.Plan, r *request, table []config.Model) (model, limit
 }
 
 // holdModel is hold for one model. The request waits until then.
-func (h *holder) holdModel(ctx context.Context, r *request, key string, until time.Time, describe func(*rules.Plan)) (*held, error) {
-	set, ask := h.Rules(), h.ask(&subject{key, labelsOf(ctx), r.endUser, r.model})
+func (h *holder) holdModel(ctx context.Context, r *request, by *subject, until time.Time, describe func(*rules.Plan)) (*held, error) {
+	set, ask := h.Rules(), h.ask(&subject{by.key, by.labels, r.endUser, r.model})
 	ask.LeavesPart = func(l *rules.Limit) bool { return replaces(l, r, set.Models(h.Domain)) }
 	if err := mayAsk(ctx, ask); err != nil {
 		return nil, err
@@ -193,7 +193,7 @@ func (h *holder) holdModel(ctx context.Context, r *request, key string, until ti
 		return nil, err
 	}
 	waits := time.Now().Before(until)
-	w := &waiter{caller: key}
+	w := &waiter{caller: by.key}
 	turn := "" // the key whose turn the request has had
 	defer func() {
 		if turn != "" {
@@ -230,7 +230,7 @@ func (h *holder) holdModel(ctx context.Context, r *request, key string, until ti
 			return nil, lineFull()
 		}
 		own, refused, open, err := h.decide(ctx, plan, ask, e, waits)
-		own.ctx, own.key, own.model, own.labels = context.WithoutCancel(ctx), key, r.model, labelsOf(ctx)
+		own.ctx, own.key, own.model, own.labels = context.WithoutCancel(ctx), by.key, r.model, by.labels
 		if err != nil {
 			own.release()
 			return nil, h.unplanned(err)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/internal/algo"
-	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/models/ledger"
 	"github.com/weirlimit/weir/server/internal/rules"
@@ -192,6 +191,3 @@ func (p *Proxy) limitOf(a shownLimit, entries []rules.Entry) meLimit {
 	}
 	return l
 }
-
-// labelsOf returns what is known of the caller of a context.
-func labelsOf(ctx context.Context) []callers.Label { return callers.FromContext(ctx).Labels() }

@@ -266,6 +266,11 @@ func TestCheckRules(t *testing.T) {
 		"a label's model":       {"{key: team, descriptors: [{key: model, " + limit + "}]}", ""},
 		"a key's model":         {"{key: key, descriptors: [{key: model, " + limit + "}]}", ""},
 		"any":                   {"{key: \"*\", value: \"*\", " + limit + "}", ""},
+		"a class":               {"{key: class, value: batch, " + limit + "}], classes: [interactive, batch", ""},
+		"any class":             {"{key: class, value: \"ba*\", " + limit + "}, {key: class, " + limit + "}], classes: [interactive, batch", ""},
+		"no such class":         {"{key: class, value: bacth, " + limit + "}], classes: [interactive, batch", `f:2:15: a rule about the class "bacth"; want one of the classes interactive, batch`},
+		"no such classes":       {"{key: class, value: \"x*\", " + limit + "}], classes: [interactive, batch", `f:2:15: a rule about the class "x*"; want one of the classes interactive, batch`},
+		"nobody's class":        {"{key: class, " + limit + "}", `f:2:15: a rule about "class", which no request has; want key, model, or a label that callers can have`},
 		"nobody's label":        {"{key: tema, " + limit + "}", `f:2:15: a rule about "tema", which no request has; want key, model, or a label that callers can have`},
 		"end users":             {"{key: end_user, " + limit + "}", "f:2:15: a rule about end_user alone; want key above it: clients choose their end users, which may only narrow what a key may do"},
 		"a label's end users":   {"{key: team, descriptors: [{key: end_user, " + limit + "}]}", "f:2:41: a rule about team, end_user, which no request has; want model below team, and nothing below that"},
@@ -273,7 +278,7 @@ func TestCheckRules(t *testing.T) {
 		"below a model":         {"{key: model, descriptors: [{key: key, " + limit + "}]}", "f:2:42: a rule about model, key, which no request has; want nothing below model"},
 		"two levels":            {"{key: key, descriptors: [{key: model, descriptors: [{key: end_user, " + limit + "}]}]}", "f:2:67: a rule about key, model, end_user, which no request has; want model or end_user below key, and nothing below that"},
 	} {
-		set, err := rules.Parse("f", []byte("domain: llm\ndescriptors: ["+c.descriptor+"]\n"))
+		set, err := rules.Parse("f", []byte("domain: llm\ndescriptors: ["+strings.Replace(c.descriptor, "], classes:", "]\nclasses:", 1)+"]\n"))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

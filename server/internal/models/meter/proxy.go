@@ -318,12 +318,15 @@ func (p *Proxy) prepare(w http.ResponseWriter, r *http.Request, x *exchange) err
 	if err != nil {
 		return err
 	}
-	ctx := callers.NewContext(r.Context(), who)
-	if x.endpoint == me {
-		return p.answerMe(ctx, w, &subject{key: key, labels: labelsOf(ctx)})
+	ctx, by := callers.NewContext(r.Context(), who), &subject{key: key}
+	if by.labels, err = classed(who.Labels(), p.Rules().Classes(p.Domain), r.Header); err != nil {
+		return err
 	}
-	if x.endpoint == catalog {
-		return mayAsk(ctx, p.ask(&subject{key: key}))
+	switch x.endpoint {
+	case me:
+		return p.answerMe(ctx, w, by)
+	case catalog:
+		return mayAsk(ctx, p.ask(by))
 	}
 	if coding := r.Header.Values("Content-Encoding"); len(coding) > 0 {
 		return misunderstood(http.StatusUnsupportedMediaType, "unsupported_encoding", invalidRequest, "the body is compressed: want it plain")
@@ -342,7 +345,7 @@ func (p *Proxy) prepare(w http.ResponseWriter, r *http.Request, x *exchange) err
 	if err != nil {
 		return err
 	}
-	own, err := p.hold(ctx, req, key, most, func(plan *rules.Plan) {
+	own, err := p.hold(ctx, req, by, most, func(plan *rules.Plan) {
 		if x.headers = (http.Header{}); plan.ID != "" {
 			x.id = plan.ID
 		}
@@ -463,7 +466,7 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 			out.Header[name] = values
 		}
 	}
-	for _, name := range append([]string{"Upgrade", "Connection", "Expect", waitHeader}, otherHeaders...) {
+	for _, name := range append([]string{"Upgrade", "Connection", "Expect", waitHeader, classHeader}, otherHeaders...) {
 		out.Header.Del(name)
 	}
 	p.Headers.Remove(out.Header)

@@ -359,7 +359,7 @@ func heldBy(t *testing.T, h *holder) *held {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := h.hold(t.Context(), r, "me", 0, func(*rules.Plan) {})
+	own, err := h.hold(t.Context(), r, &subject{key: "me"}, 0, func(*rules.Plan) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -474,7 +474,7 @@ func TestHoldIsRepeated(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		if own, err := h.hold(t.Context(), r, "me", 0, func(*rules.Plan) {}); own != nil || err == nil {
+		if own, err := h.hold(t.Context(), r, &subject{key: "me"}, 0, func(*rules.Plan) {}); own != nil || err == nil {
 			t.Errorf("held %+v, %v", own, err)
 		}
 		if took := time.Since(began); took < holdFor || took > 2*holdFor || tries < 10 {
