@@ -8,15 +8,11 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-
-	"github.com/weirlimit/weir/server/internal/config"
 )
 
 // The exit codes of every subcommand.
@@ -80,33 +76,12 @@ Exit codes: 0 success, 1 problems were found, 2 the command could not start.`,
 	root.AddCommand(newServe(), newModels(), newCheck(), newSchema(), newConvert(), newSimulate(), newReplay(), newKey(), newVersion())
 	for _, cmd := range everyCommand(root) {
 		nameGuide(cmd)
-		cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-			return fmt.Errorf("%w%s; see '%s --help'", err, meantFlag(cmd, err), cmd.CommandPath())
-		})
 	}
-	return root
-}
-
-// meantFlag suggests a flag in the place of an unknown one.
-func meantFlag(cmd *cobra.Command, err error) string {
-	name, unknown := strings.CutPrefix(err.Error(), "unknown flag: --")
-	if !unknown {
-		return ""
-	}
-	var all []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden {
-			all = append(all, f.Name)
-		}
+	// All commands have it from the root.
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w%s '%s --help'", err, hint(cmd, err), cmd.CommandPath())
 	})
-	meant := config.Nearest(name, all)
-	if name == "rules" && slices.Contains(all, "config") {
-		meant = "config"
-	}
-	if meant == "" {
-		return ""
-	}
-	return "; did you mean --" + meant + "?"
+	return root
 }
 
 // interruptible returns the context of a command, which also ends when the user interrupts.

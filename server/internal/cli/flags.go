@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weirlimit/weir/server/internal/app"
+	"github.com/weirlimit/weir/server/internal/config"
 )
 
 // groupOf is the annotation of a flag with its heading in help texts.
@@ -22,6 +24,44 @@ const groupOf = "weir_group"
 // fromVariable is the annotation of a flag that has an environment variable: each setting of a
 // server, and how commands reach one. What a command is asked to do comes from its line only.
 const fromVariable = "weir_variable"
+
+// hint leads from a mistake in the flags of a command to its help. It says which flag was probably
+// meant by one that the command does not have, or else which arguments it takes.
+func hint(cmd *cobra.Command, err error) string {
+	const see = "; see"
+	unknown := new(pflag.NotExistError)
+	if !errors.As(err, &unknown) {
+		return see
+	}
+	// With one dash, the name is taken for flags of one letter each.
+	name := cmp.Or(unknown.GetSpecifiedShortnames(), unknown.GetSpecifiedName())
+	name, _, _ = strings.Cut(name, "=")
+	var names, longer []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+			if strings.HasPrefix(f.Name, name) {
+				longer = append(longer, f.Name)
+			}
+		}
+	})
+	meant := config.Nearest(name, names)
+	switch {
+	case slices.Contains(names, name):
+		meant = name
+	case name == "rules" && slices.Contains(names, "config"):
+		meant = "config" // which has the rules
+	case len(longer) == 1 && len(name) > 2:
+		meant = longer[0]
+	}
+	switch {
+	case meant != "":
+		return "; did you mean --" + meant + "? See"
+	case strings.Contains(cmd.Use, " "):
+		return "; want " + cmd.UseLine() + see
+	}
+	return see
+}
 
 // bind defines the flag of a setting.
 func bind(cmd *cobra.Command, s *app.Setting) {
