@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/dashboard"
@@ -297,8 +299,13 @@ func (a *App) newLedger(options *meter.Options) error {
 		return err
 	}
 	counts := a.telemetry.metrics.Ledger(func() int { return a.ledger.Waiting() })
+	// A node of a cluster can lose its data alone, while those of the limits keep theirs.
+	var restores weir.Taker
+	if _, single := a.store.Client.(*redis.Client); single {
+		restores = a.store.Taker
+	}
 	a.ledger, err = ledger.New(ledger.Options{
-		Client: a.store.Client, Prefix: a.options.StorePrefix, Domain: options.Domain,
+		Client: a.store.Client, Taker: restores, Prefix: a.options.StorePrefix, Domain: options.Domain,
 		Webhook: m.AlertWebhook, Secret: secret, Observer: counts, Logger: a.options.Logger,
 	})
 	if err != nil {

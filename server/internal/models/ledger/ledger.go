@@ -7,6 +7,7 @@ package ledger
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -56,6 +57,9 @@ type Options struct {
 	Prefix string
 	// Domain is the domain of the rules. Each has a ledger of its own.
 	Domain string
+	// Taker decides acts on the same Redis. A store that came back empty gets its limits charged again
+	// by it. Nil: only the ledger.
+	Taker weir.Taker
 	// Zone is where months begin. Nil: UTC.
 	Zone *time.Location
 	// Webhook gets the alerts. Empty: none are recorded.
@@ -121,7 +125,11 @@ func (n *Numbers) all() [len(numbers)]*int64 {
 type Charge struct {
 	Key    string
 	Window Window
-	Units  int64
+	// Limit is what is charged, and HashTag its hash tag, for a store that came back empty. Nil: the
+	// limit is not charged again.
+	Limit   *weir.Limit
+	HashTag string
+	Units   int64
 	// Count is the amount in force, and Alerts are the percents of it at which an alert is due.
 	Count  int64
 	Alerts []int
@@ -171,6 +179,13 @@ type Ledger struct {
 	stopping sync.Once
 	lost     atomic.Int64
 	running  sync.WaitGroup
+	instance string
+
+	// What one goroutine at a time uses: the epoch in which the ledger records, empty at first, what
+	// it has recorded, and what it is restoring.
+	epoch     string
+	own       own
+	restoring *restoration
 
 	mu       sync.Mutex // guards the fields below; never held while waiting
 	waiting  []*record
@@ -195,6 +210,7 @@ func New(o Options) (*Ledger, error) {
 	}
 	l := &Ledger{
 		Options: o, batch: maxBatch, book: newMemory(), seldom: logs.Seldom{Period: time.Minute}, refusing: map[string]time.Time{},
+		instance: rand.Text(), own: newOwn(),
 		wake: make(chan struct{}, 1), alerted: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	if o.Client != nil {
@@ -330,10 +346,17 @@ func (l *Ledger) sleep(d time.Duration) bool {
 
 // write writes settlements until the ledger stops.
 func (l *Ledger) write() {
+	poll := time.NewTicker(pollTime)
+	defer poll.Stop()
 	for {
 		select {
 		case <-l.stop:
 			return
+		case <-poll.C:
+			if err := l.follow(context.Background()); err != nil {
+				l.warn("the ledger does not know whether the store has lost its data", "error", err)
+			}
+			continue
 		case <-l.wake:
 		}
 		if !l.sleep(gather) {
@@ -353,12 +376,21 @@ func (l *Ledger) write() {
 // flush writes the settlements that wait longest. Those that failed wait on: their IDs keep them
 // from counting twice.
 func (l *Ledger) flush(ctx context.Context) error {
+	if l.epoch == "" {
+		if err := l.follow(ctx); err != nil {
+			return err
+		}
+	}
 	l.mu.Lock()
 	batch := append([]*record(nil), l.waiting[:min(len(l.waiting), l.batch)]...)
 	l.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, callTime)
+	calling, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	left, alerts, err := l.book.record(ctx, batch)
+	left, alerts, err := l.book.record(calling, l.epoch, batch)
+	l.confirmed(batch, left)
+	if errors.Is(err, errEpoch) {
+		err = l.follow(ctx)
+	}
 	l.mu.Lock()
 	rest := l.waiting[len(batch):]
 	l.waiting = make([]*record, 0, len(left)+len(rest))
@@ -382,9 +414,11 @@ func (l *Ledger) Used(ctx context.Context, charges []Charge) ([]int64, error) {
 
 // A book is where a ledger's sums and alerts are. It is safe for concurrent use.
 type book interface {
-	// record records settlements, each once, and returns those that may not be recorded, with the
+	// epoch returns the epoch of the store; empty: it cannot lose its data.
+	epoch(ctx context.Context) (string, error)
+	// record records settlements in an epoch, each once, and returns those that may not be recorded, with the
 	// first error, and how many alerts were.
-	record(ctx context.Context, all []*record) (left []*record, alerts int, err error)
+	record(ctx context.Context, epoch string, all []*record) (left []*record, alerts int, err error)
 	// claim claims an alert that is due for so long; nil if there is none.
 	claim(ctx context.Context, d time.Duration) (*alert, error)
 	// remove removes an alert.
@@ -413,6 +447,7 @@ type counted struct {
 	units   int64
 	about   string
 	levels  []level
+	of      *Charge
 }
 
 // level is an alert that is due when so many units are used.
@@ -447,7 +482,7 @@ func (l *Ledger) recordOf(s *Settlement) *record {
 }
 
 func (l *Ledger) counted(c *Charge) counted {
-	one := counted{window: c.Window.name(), expires: c.Window.End/1e6 + int64(keepWindows/time.Second), key: c.Key, units: c.Units}
+	one := counted{window: c.Window.name(), expires: c.Window.End/1e6 + int64(keepWindows/time.Second), key: c.Key, units: c.Units, of: c}
 	if l.Webhook == "" || c.Count <= 0 || len(c.Alerts) == 0 {
 		return one
 	}

@@ -313,7 +313,7 @@ func TestExpires(t *testing.T) {
 	l.Settled(s)
 	l.flushed(t)
 	keys := c.Keys(t.Context(), "*").Val()
-	if len(keys) != 5 {
+	if len(keys) != 6 {
 		t.Errorf("%v", keys)
 	}
 	for _, key := range keys {

@@ -5,28 +5,35 @@
 --       3 the outbox, a hash: alert → when it was recorded, in seconds since 1970, the units used,
 --         the level and what it is about, with spaces between them
 --       4 when alerts are to be delivered, a sorted set: alert → seconds since 1970
---       5 … the windows, a hash each: key → units used; key, space, level → 1 for each alert that
+--       5 the epoch, see epoch.lua
+--       6 … the windows, a hash each: key → units used; key, space, level → 1 for each alert that
 --         was recorded
 -- ARGV: 1 seconds to keep the mark, and 2 how many fields a month may have
 --       3 when the month expires, in seconds since 1970
 --       4 the row of the month, and 5 the one in its place if there are too many
 --       6 milliseconds to keep the outbox
---       7 how many sums, then for each the name of its number and what to add; none without an ID
+--       7 the epoch of the store in which to record
+--       8 how many sums, -1 without an ID, then for each the name of its number and what to add
 --       then for each window: the key, the units to add, when the window expires, what its alerts
 --       are about, how many levels, and for each the level ("80 200000000": percent and amount) and
 --       the units at which it is due
--- All keys have the same hash tag. Returns how many alerts were recorded, or -1 if the ID was
--- recorded before.
+-- All keys have the same hash tag. Returns how many alerts were recorded, -1 if the ID was
+-- recorded before, or -2 if the store has another epoch, and nothing was recorded.
 
 local mark, month, outbox, due = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local row = ARGV[4]
-local sums = tonumber(ARGV[7])
-local at = 8
+local sums = tonumber(ARGV[8])
+local at = 9
 
-if sums > 0 then
+if redis.call('GET', KEYS[5]) ~= ARGV[7] then
+  return -2
+end
+if sums >= 0 then
   if not redis.call('SET', mark, 1, 'NX', 'EX', ARGV[1]) then
     return -1
   end
+end
+if sums > 0 then
   if redis.call('HLEN', month) + sums > tonumber(ARGV[2]) and not redis.call('HGET', month, ARGV[at] .. ' ' .. row) then
     row = ARGV[5]
   end
@@ -38,7 +45,7 @@ if sums > 0 then
 end
 
 local recorded, now = 0, nil
-for i = 5, #KEYS do
+for i = 6, #KEYS do
   local window, key, about, levels = KEYS[i], ARGV[at], ARGV[at + 3], tonumber(ARGV[at + 4])
   local used
   if tonumber(ARGV[at + 1]) == 0 then

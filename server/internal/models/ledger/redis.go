@@ -3,6 +3,7 @@ package ledger
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -23,7 +24,11 @@ var recordText string
 //go:embed claim.lua
 var claimText string
 
+//go:embed epoch.lua
+var epochText string
+
 var (
+	epochScript  = redis.NewScript(epochText)
 	recordScript = redis.NewScript(recordText)
 	claimScript  = redis.NewScript(claimText)
 )
@@ -38,11 +43,17 @@ type shared struct {
 func (s *shared) outbox() string { return s.tag + "outbox" }
 func (s *shared) due() string    { return s.tag + "due" }
 
-func (s *shared) record(ctx context.Context, all []*record) (left []*record, alerts int, err error) {
+func (s *shared) epochKey() string { return s.tag + "epoch" }
+
+func (s *shared) epoch(ctx context.Context) (string, error) {
+	return epochScript.Run(ctx, s.client, []string{s.epochKey()}, rand.Text(), keepEpoch.Milliseconds()).Text()
+}
+
+func (s *shared) record(ctx context.Context, epoch string, all []*record) (left []*record, alerts int, err error) {
 	pipe := s.client.Pipeline()
 	answers := make([]*redis.Cmd, len(all))
 	for i, r := range all {
-		keys, args := s.arguments(r)
+		keys, args := s.arguments(epoch, r)
 		answers[i] = recordScript.EvalSha(ctx, pipe, keys, args...)
 	}
 	_, _ = pipe.Exec(ctx) // Each answer has its error.
@@ -58,6 +69,9 @@ func (s *shared) record(ctx context.Context, all []*record) (left []*record, ale
 		case failed != nil:
 			left = append(left, all[i])
 			err = cmp.Or(err, failed)
+		case n == otherEpoch:
+			left = append(left, all[i])
+			err = cmp.Or(err, errEpoch)
 		case n > 0:
 			alerts += n
 		}
@@ -67,24 +81,31 @@ func (s *shared) record(ctx context.Context, all []*record) (left []*record, ale
 	}
 	// One brings the script along, since users of Redis need not be allowed to load scripts. The
 	// others are sent again at once.
-	keys, args := s.arguments(left[unknown])
+	keys, args := s.arguments(epoch, left[unknown])
 	n, err := recordScript.Eval(ctx, s.client, keys, args...).Int()
+	if n == otherEpoch {
+		err = errEpoch
+	}
 	if err != nil {
 		return left, alerts, err
 	}
 	return slices.Delete(left, unknown, unknown+1), alerts + max(0, n), nil
 }
 
+// otherEpoch is the answer of record.lua that nothing was recorded, because the store has lost its
+// data.
+const otherEpoch = -2
+
 // arguments returns the keys and the arguments of the script that makes a record.
-func (s *shared) arguments(r *record) ([]string, []any) {
-	keys := []string{s.tag + "id:" + r.id, s.tag + "month:" + r.month, s.outbox(), s.due()}
+func (s *shared) arguments(epoch string, r *record) ([]string, []any) {
+	keys := []string{s.tag + "id:" + r.id, s.tag + "month:" + r.month, s.outbox(), s.due(), s.epochKey()}
 	args := make([]any, 0, 32)
-	args = append(args, int64(keepIDs/time.Second), s.fields, r.ends, r.row, otherRow, (2 * keepAlerts).Milliseconds(), 0)
+	args = append(args, int64(keepIDs/time.Second), s.fields, r.ends, r.row, otherRow, (2 * keepAlerts).Milliseconds(), epoch, -1)
 	count := len(args) - 1
 	if r.id != "" {
 		sums := 0
 		for i, n := range r.used.all() {
-			if i == 0 || *n != 0 {
+			if i == 0 && r.row != "" || *n != 0 {
 				args = append(args, numbers[i], *n)
 				sums++
 			}

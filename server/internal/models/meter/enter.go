@@ -21,8 +21,9 @@ func windowOf(a *rules.Applied, entries []rules.Entry, at time.Time) (ledger.Cha
 		return ledger.Charge{}, false
 	}
 	window, counts := ledger.WindowOf(a.Limit, at)
+	c := &a.Act.Charges[a.Charge]
 	return ledger.Charge{
-		Key: a.Act.Charges[a.Charge].Key, Window: window, Count: a.Limit.Count, Alerts: a.Of.Alerts,
+		Key: c.Key, HashTag: c.HashTag, Limit: a.Limit, Window: window, Count: a.Limit.Count, Alerts: a.Of.Alerts,
 		About: ledger.About{Name: a.Limit.Name, Descriptor: aboutOf(entries), Meter: meterOf(a), Period: periodOf(a.Limit)},
 	}, counts
 }

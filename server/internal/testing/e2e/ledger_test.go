@@ -221,3 +221,74 @@ func TestAlertsSurvive(t *testing.T) {
 		t.Errorf("the ledger has %v", sums)
 	}
 }
+
+// TestEmptiedInMidYear empties Redis under two instances: the next requests are refused as before.
+// After one of them is killed and Redis is emptied again, what that one had settled is lost, and
+// nothing else.
+func TestEmptiedInMidYear(t *testing.T) {
+	t.Parallel()
+	server, callers := testserver.StartRedis(t), acme(t, 2)
+	instance := func() *modelProxy {
+		return proxyWith(t, ledgerRules, server.URL(), "--mock", "--callers", callers)
+	}
+	stays, dies := instance(), instance()
+	direct := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = direct.Close() })
+	client := newClient(t)
+	ask := func(at *modelProxy, i, want int) {
+		t.Helper()
+		if status, text := at.asPerson(t.Context(), client, i, 300); status != want {
+			t.Errorf("p%d: %d %s, want %d", i, status, text, want)
+		}
+	}
+	settled := func(users ...string) {
+		t.Helper()
+		testserver.Eventually(t, "the ledger", func() bool {
+			got := map[string]string{}
+			for _, window := range direct.Keys(t.Context(), "weir:{ledger/llm}:window:*").Val() {
+				for key, used := range direct.HGetAll(t.Context(), window).Val() {
+					got[key] = used
+				}
+			}
+			for i, want := range users {
+				if got[fmt.Sprintf("llm/user=p%d;user;user", i)] != want {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	empty := func() {
+		t.Helper()
+		if err := direct.FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Each request costs $0.3 of $1.
+	ask(stays, 0, http.StatusOK)
+	ask(stays, 0, http.StatusOK)
+	ask(dies, 0, http.StatusOK)
+	for range 3 {
+		ask(dies, 1, http.StatusOK)
+	}
+	refused := func() {
+		t.Helper()
+		for _, at := range []*modelProxy{stays, dies} {
+			ask(at, 0, http.StatusTooManyRequests)
+			ask(at, 1, http.StatusTooManyRequests)
+		}
+	}
+	refused()
+	settled("900000", "900000")
+	for range 2 {
+		empty()
+		settled("900000", "900000")
+		refused()
+	}
+	dies.Stop(syscall.SIGKILL)
+	empty()
+	settled("600000")
+	ask(stays, 0, http.StatusOK)
+	ask(stays, 0, http.StatusTooManyRequests)
+	ask(stays, 1, http.StatusOK)
+}
