@@ -247,9 +247,12 @@ type server struct {
 	client *redis.Client
 }
 
-func startServer(t testing.TB) *server {
+func startServer(t testing.TB) *server { return startServerWith(t) }
+
+// startServerWith is startServer with more arguments.
+func startServerWith(t testing.TB, args ...string) *server {
 	t.Helper()
-	r := testserver.StartRedis(t)
+	r := testserver.StartRedis(t, args...)
 	s := &server{r, redis.NewClient(&redis.Options{Addr: r.Addr()})}
 	t.Cleanup(func() { _ = s.client.Close() })
 	return s

@@ -231,7 +231,10 @@ type listeners struct {
 }
 
 // startWeir builds weir, serves, and stops it with the benchmark.
-func startWeir(b *testing.B, flags ...string) (l listeners) {
+func startWeir(b *testing.B, flags ...string) listeners { return startWeirBy(b, rulesFile, flags...) }
+
+// startWeirBy is startWeir by other rules.
+func startWeirBy(b *testing.B, text string, flags ...string) (l listeners) {
 	b.Helper()
 	program, rules := filepath.Join(b.TempDir(), "weir"), filepath.Join(b.TempDir(), "rules.yaml")
 	build := exec.Command("go", "build", "-o", program, "./cmd/weir")
@@ -240,7 +243,7 @@ func startWeir(b *testing.B, flags ...string) (l listeners) {
 	if out, err := build.CombinedOutput(); err != nil {
 		b.Fatalf("build weir: %v\n%s", err, out)
 	}
-	if err := os.WriteFile(rules, []byte(rulesFile), 0o600); err != nil {
+	if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
 		b.Fatal(err)
 	}
 	weir := exec.Command(program, append([]string{
