@@ -6,6 +6,7 @@ cd "$(dirname "$0")/.."
 GO=${GO:-go} ROUNDS=${ROUNDS:-5} BENCHTIME=${BENCHTIME:-1s}
 scripts/promises.sh -install throttlecrab >&2
 scripts/promises.sh -install ratelimit >&2
+scripts/promises.sh -install redis-cell >&2
 
 peers=
 while read -r module version _; do
