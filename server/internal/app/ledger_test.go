@@ -73,6 +73,8 @@ func TestAlertSettings(t *testing.T) {
 		"no ledger":                  {ModelOptions{AlertWebhook: hook}, "alert webhook", "none without a ledger"},
 		"a secret for nobody":        {ModelOptions{Ledger: true, AlertSecretFile: secret}, "alert secret file", "none without --alert-webhook"},
 		"a secret of another scheme": {ModelOptions{Ledger: true, AlertWebhook: hook, AlertSecretFile: passwordFile(t, "secret")}, "alert secret file", "whsec_"},
+		"no time zone":               {ModelOptions{Ledger: true, LedgerZone: "Europe/Berlinn"}, "ledger zone", "such as Europe/Berlin"},
+		"the zone of the machine":    {ModelOptions{Ledger: true, LedgerZone: "Local"}, "ledger zone", "such as Europe/Berlin"},
 	} {
 		c.ModelOptions.Address, c.ModelOptions.Mock = "127.0.0.1:0", true
 		o := Options{Config: rulesFor(t, alertRules), Callers: labelled(t), Models: c.ModelOptions}

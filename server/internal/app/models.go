@@ -42,6 +42,7 @@ type ModelOptions struct {
 	UpstreamTimeout time.Duration
 	Wait            time.Duration // for room; 0 for not at all
 	Ledger          bool          // record what is used
+	LedgerZone      string        // where its months begin; empty: UTC
 	AlertWebhook    string
 	AlertSecretFile string
 	ReadOn          time.Duration // after the client has left; 0 for not at all
@@ -120,6 +121,9 @@ func (o *Options) modelSettings() []Setting {
 			func(d time.Duration) string { return unless(d >= 0 && d <= time.Minute, "0s … 1m") }),
 		toggle("ledger", &m.Ledger, true,
 			"Record in the store what each request has used, for alerts and GET /v1/me."),
+		setting("ledger-zone", &m.LedgerZone, "UTC",
+			"Begin the months of the ledger, and so of weir report, in this time zone, such as\n"+
+				"Europe/Berlin. All instances need the same one."),
 		setting("alert-webhook", &m.AlertWebhook, "",
 			"Post alerts of the rules' limits to this URL, as Standard Webhooks has it."),
 		secretFile("alert-secret-file", &m.AlertSecretFile,
@@ -298,6 +302,10 @@ func (a *App) newLedger(options *meter.Options) error {
 	if err != nil {
 		return err
 	}
+	zone, err := time.LoadLocation(m.LedgerZone)
+	if err != nil || m.LedgerZone == "Local" {
+		return &weir.InvalidError{Field: "ledger zone", Value: strconv.Quote(m.LedgerZone), Want: "a time zone of the IANA database, such as Europe/Berlin"}
+	}
 	counts := a.telemetry.metrics.Ledger(func() int { return a.ledger.Waiting() })
 	// A node of a cluster can lose its data alone, while those of the limits keep theirs.
 	var restores weir.Taker
@@ -305,7 +313,7 @@ func (a *App) newLedger(options *meter.Options) error {
 		restores = a.store.Taker
 	}
 	a.ledger, err = ledger.New(ledger.Options{
-		Client: a.store.Client, Taker: restores, Prefix: a.options.StorePrefix, Domain: options.Domain,
+		Client: a.store.Client, Taker: restores, Prefix: a.options.StorePrefix, Domain: options.Domain, Zone: zone,
 		Webhook: m.AlertWebhook, Secret: secret, Observer: counts, Logger: a.options.Logger,
 	})
 	if err != nil {

@@ -73,7 +73,7 @@ Exit codes: 0 success, 1 problems were found, 2 the command could not start.`,
 	const plainFlags = "\n\nFlags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
 	addTemplateFuncs()
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), plainFlags, "\n{{printFlags . | trimTrailingWhitespaces}}", 1))
-	root.AddCommand(newServe(), newModels(), newCheck(), newSchema(), newConvert(), newSimulate(), newReplay(), newKey(), newVersion())
+	root.AddCommand(newServe(), newModels(), newCheck(), newSchema(), newConvert(), newSimulate(), newReplay(), newKey(), newReport(), newVersion())
 	for _, cmd := range everyCommand(root) {
 		nameGuide(cmd)
 	}
@@ -139,6 +139,7 @@ var guides = map[string]string{
 	"key":      "admin.md",
 	"models":   "models.md",
 	"replay":   "simulate.md#weir-replay",
+	"report":   "spending.md",
 	"schema":   "configuration.md#editors",
 	"serve":    "quickstart.md",
 	"simulate": "simulate.md",

@@ -68,8 +68,12 @@ func ParseDollars(text string) (micros int64, ok bool) {
 	return micros, err == nil
 }
 
-// DollarsText writes an amount in millionths of a dollar, such as 2.5. [ParseDollars] reads it.
+// DollarsText writes an amount in millionths of a dollar, such as 2.5. [ParseDollars] reads it unless
+// it is negative.
 func DollarsText(micros int64) string {
+	if micros < 0 {
+		return "-" + DollarsText(-micros)
+	}
 	text := fmt.Sprintf("%d.%06d", micros/MicroUSD, micros%MicroUSD)
 	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
 }

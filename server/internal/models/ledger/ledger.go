@@ -110,15 +110,17 @@ type Settlement struct {
 // Numbers are what requests have used. Dollars are in millionths.
 type Numbers struct {
 	Requests, Input, Cached, Output, USD int64
+	// Refused are requests that a limit refused. They have used nothing.
+	Refused int64
 	// Unsettled is what limits count beyond USD, because they never learned what a request used.
 	Unsettled int64
 }
 
 // numbers are the names of the numbers, in the order of [Numbers.all].
-var numbers = [...]string{"requests", "input", "cached", "output", "usd", "unsettled"}
+var numbers = [...]string{"requests", "input", "cached", "output", "usd", "refused", "unsettled"}
 
 func (n *Numbers) all() [len(numbers)]*int64 {
-	return [...]*int64{&n.Requests, &n.Input, &n.Cached, &n.Output, &n.USD, &n.Unsettled}
+	return [...]*int64{&n.Requests, &n.Input, &n.Cached, &n.Output, &n.USD, &n.Refused, &n.Unsettled}
 }
 
 // A Charge is what one request is charged in the window of a limit.
@@ -191,6 +193,7 @@ type Ledger struct {
 	waiting  []*record
 	batch    int                  // how many are written together; less after a failure
 	refusing map[string]time.Time // when to look again at the windows of keys that refuse
+	refused  map[refusedRow]*record
 }
 
 // New returns a ledger that starts nothing. The error is a [*weir.InvalidError].
@@ -209,7 +212,7 @@ func New(o Options) (*Ledger, error) {
 		return nil, &weir.InvalidError{Field: "alert webhook", Value: "no URL", Want: "http://HOST or https://HOST, and a path"}
 	}
 	l := &Ledger{
-		Options: o, batch: maxBatch, book: newMemory(), seldom: logs.Seldom{Period: time.Minute}, refusing: map[string]time.Time{},
+		Options: o, batch: maxBatch, book: newMemory(), seldom: logs.Seldom{Period: time.Minute}, refusing: map[string]time.Time{}, refused: map[refusedRow]*record{},
 		instance: rand.Text(), own: newOwn(),
 		wake: make(chan struct{}, 1), alerted: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
@@ -241,6 +244,7 @@ func (l *Ledger) Stop(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	l.gatherRefused()
 	for l.Waiting() > 0 {
 		if err := l.flush(ctx); err != nil && deadline.Sleep(ctx, gather) != nil {
 			return err
@@ -348,6 +352,8 @@ func (l *Ledger) sleep(d time.Duration) bool {
 func (l *Ledger) write() {
 	poll := time.NewTicker(pollTime)
 	defer poll.Stop()
+	refused := time.NewTicker(refusedTime)
+	defer refused.Stop()
 	for {
 		select {
 		case <-l.stop:
@@ -357,6 +363,8 @@ func (l *Ledger) write() {
 				l.warn("the ledger does not know whether the store has lost its data", "error", err)
 			}
 			continue
+		case <-refused.C:
+			l.gatherRefused()
 		case <-l.wake:
 		}
 		if !l.sleep(gather) {

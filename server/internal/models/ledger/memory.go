@@ -58,7 +58,13 @@ func (m *memory) record(_ context.Context, _ string, all []*record) (left []*rec
 func (m *memory) one(r *record) (alerts int) {
 	if r.id != "" {
 		month, row := find(m.months, r.month, r.ends), r.row
-		if _, known := month.of[numbers[0]+" "+row]; !known && len(month.of)+len(numbers) > m.fields {
+		sums := 0
+		for i, n := range r.used.all() {
+			if i == 0 || *n != 0 {
+				sums++
+			}
+		}
+		if _, known := month.of[numbers[0]+" "+row]; !known && len(month.of)+sums > m.fields {
 			row = otherRow
 		}
 		for i, n := range r.used.all() {

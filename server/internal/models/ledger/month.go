@@ -16,9 +16,24 @@ type Row struct {
 	Numbers
 }
 
-// Month returns the rows of the month around an instant, in the order of their names.
-func (l *Ledger) Month(ctx context.Context, at time.Time) ([]Row, error) {
-	sums, err := l.book.month(ctx, at.In(l.Zone).Format(monthForm))
+// Add adds other numbers.
+func (n *Numbers) Add(by *Numbers) {
+	others := by.all()
+	for i, own := range n.all() {
+		*own += *others[i]
+	}
+}
+
+// IsMonth reports whether a text names a month, such as 2026-11.
+func IsMonth(text string) bool {
+	_, err := time.Parse(monthForm, text)
+	return err == nil && len(text) == len(monthForm)
+}
+
+// Month returns the rows of a month such as 2026-11, in the order of their names. It reads them a
+// thousand at a time: what is recorded meanwhile may be in some numbers of a row and not in others.
+func (l *Ledger) Month(ctx context.Context, month string) ([]Row, error) {
+	sums, err := l.book.month(ctx, month)
 	if err != nil {
 		return nil, err
 	}

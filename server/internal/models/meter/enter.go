@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/models/ledger"
 	"github.com/weirlimit/weir/server/internal/rules"
@@ -76,20 +77,27 @@ func (own *held) note(plan *rules.Plan, ask *rules.Request) {
 	}
 }
 
+// personOf returns the person and the team of a caller.
+func personOf(key string, labels []callers.Label) (user, team string) {
+	user = key
+	for _, l := range labels {
+		switch l.Key {
+		case userLabel:
+			user = l.Value
+		case teamLabel:
+			team = l.Value
+		}
+	}
+	return user, team
+}
+
 // enter has the ledger record what a request has used, once it is settled.
 func (own *held) enter(u usage, free bool) {
 	if own.h.Ledger == nil {
 		return
 	}
-	s := &ledger.Settlement{ID: own.id, At: own.at, User: own.key, Model: own.model}
-	for _, l := range own.labels {
-		switch l.Key {
-		case userLabel:
-			s.User = l.Value
-		case teamLabel:
-			s.Team = l.Value
-		}
-	}
+	s := &ledger.Settlement{ID: own.id, At: own.at, Model: own.model}
+	s.User, s.Team = personOf(own.key, own.labels)
 	used := func(meter string) int64 { return own.of(meter, u, 0) }
 	s.Used = ledger.Numbers{Requests: 1}
 	if free {

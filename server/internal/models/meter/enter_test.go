@@ -90,7 +90,7 @@ func TestEntered(t *testing.T) {
 			var rows []ledger.Row
 			testserver.Eventually(t, "the rows", func() bool {
 				var err error
-				if rows, err = l.Month(t.Context(), time.Now().UTC()); err != nil {
+				if rows, err = l.Month(t.Context(), time.Now().UTC().Format("2006-01")); err != nil {
 					t.Fatal(err)
 				}
 				sum := int64(0)
@@ -106,6 +106,13 @@ func TestEntered(t *testing.T) {
 			}
 			if diff := cmp.Diff(want, rows); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if err := l.Stop(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			want[0].Refused = 1
+			if rows, err := l.Month(t.Context(), time.Now().UTC().Format("2006-01")); err != nil || !cmp.Equal(want, rows) {
+				t.Errorf("%v (-want +got):\n%s", err, cmp.Diff(want, rows))
 			}
 		})
 	}

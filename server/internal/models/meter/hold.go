@@ -130,7 +130,16 @@ func (h *holder) ask(s *subject) *rules.Request {
 // that was decided. A request that has no room yet waits for it, at most so long. If a limit
 // refuses it that names a cheaper model, that model is tried, once. The error is a [*refusal].
 func (h *holder) hold(ctx context.Context, r *request, by *subject, most time.Duration, describe func(*rules.Plan)) (*held, error) {
-	until := time.Now().Add(most)
+	own, err := h.holdAny(ctx, r, by, time.Now().Add(most), describe)
+	if why := new(refusal); h.Ledger != nil && errors.As(err, &why) && why.limit != "" && why.status < http.StatusInternalServerError {
+		user, team := personOf(by.key, by.labels)
+		h.Ledger.CountRefused(why.at, user, team, why.row)
+	}
+	return own, err
+}
+
+// holdAny is hold without counting.
+func (h *holder) holdAny(ctx context.Context, r *request, by *subject, until time.Time, describe func(*rules.Plan)) (*held, error) {
 	own, err := h.holdModel(ctx, r, by, until, describe)
 	why := new(refusal)
 	if !errors.As(err, &why) || why.instead == "" {
@@ -268,6 +277,7 @@ func (h *holder) holdModel(ctx context.Context, r *request, by *subject, until t
 			h.refused(plan, ask)
 		}
 		why := refusedBy(refused, d, open)
+		why.at, why.row = decidedAt(plan), e.row()
 		why.instead, why.insteadBy = insteadOf(plan, r, set.Models(h.Domain))
 		return nil, why
 	}

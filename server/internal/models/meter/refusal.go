@@ -34,6 +34,9 @@ type refusal struct {
 	allow string // the method of the path, if the request has another one
 	// instead is a cheaper model to try, and insteadBy the limit that says so; empty: none.
 	instead, insteadBy string
+	// at is when a limit refused, by the clock of the store, and row the row of the price table.
+	at  time.Time
+	row string
 }
 
 // Error returns the message.

@@ -1,0 +1,46 @@
+package ledger
+
+import (
+	"crypto/rand"
+	"time"
+)
+
+const (
+	// refusedTime is how often the numbers of refused requests are written, and maxRefused of how
+	// many rows they are between two of these times. Further ones are of the row of all others.
+	refusedTime = 10 * time.Second
+	maxRefused  = 4096
+)
+
+// A refusedRow is the row of a month to which refused requests are added.
+type refusedRow struct{ month, row string }
+
+// CountRefused counts a request that a limit refused, at an instant by the clock of the store. It
+// costs one entry in memory: all of a person, a team and a model are written together.
+func (l *Ledger) CountRefused(at time.Time, user, team, model string) {
+	r := l.recordOf(&Settlement{At: at, User: user, Team: team, Model: model})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	name := refusedRow{r.month, r.row}
+	if l.refused[name] == nil && len(l.refused) >= maxRefused {
+		name.row, r.row = otherRow, otherRow
+	}
+	if l.refused[name] == nil {
+		l.refused[name] = r
+	}
+	l.refused[name].used.Refused++
+}
+
+// gatherRefused lets the numbers of refused requests wait with the settlements, if there is room.
+func (l *Ledger) gatherRefused() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.waiting)+len(l.refused) > maxWaiting {
+		return
+	}
+	for name, r := range l.refused {
+		r.id = "refused/" + rand.Text()
+		l.waiting = append(l.waiting, r)
+		delete(l.refused, name)
+	}
+}
