@@ -91,6 +91,7 @@ var Register = []Claim{
 	{Page: "docs/litellm.md", Because: "a file of LiteLLM, which is 750 MB of packages for Python; the page says when it was run, and with which versions"},
 	{Page: "docs/your-limits.md", Test: "server/internal/testing/e2e.TestYourLimitsDocs"},
 	{Page: "docs/raising-limits.md", Test: "server/internal/testing/e2e.TestRaisingLimitsDocs"},
+	{Page: "docs/spending.md", Test: "server/internal/testing/e2e.TestSpendingDocs"},
 	{Page: "docs/envoy-gateway.md", Has: "kind: Service", Test: "deploy/check.TestAIGatewayPage"},
 	{Page: "docs/envoy-gateway.md", Has: "kind: EnvoyGateway", Because: "Envoy Gateway reads it in a cluster only; make gateway runs its program with a provider of files, and TestEnvoyGateway calls as it does"},
 	{Page: "docs/envoy-gateway.md", Has: "kind: BackendTrafficPolicy", Because: "needs a cluster; make gateways holds it against its type"},

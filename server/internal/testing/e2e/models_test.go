@@ -5,7 +5,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/weirlimit/weir/internal/testing/pages"
 	"github.com/weirlimit/weir/internal/testing/testserver"
@@ -48,11 +50,11 @@ func TestModelsDocs(t *testing.T) {
 // ofPeople are the parts of the pages for people and their leads that differ from run to run.
 var ofPeople = regexp.MustCompile(`"(?:used|held)":"?[0-9.]+|"remaining":"?[0-9.]+"?(?:,"resets_at":"[^"]*")?|raise [A-Z2-7]{8}|-?[0-9]+ left|in [0-9]+ s|until [0-9T:-]+Z`)
 
-// people runs the commands of a page against a proxy with the rules and callers of docs/models.md.
-func people(t *testing.T, page string) {
+// demo saves the rules and callers of docs/models.md, and returns the flags that name them.
+func demo(t *testing.T) (dir string, flags []string) {
 	t.Helper()
 	testserver.Require(t, "curl")
-	dir := t.TempDir()
+	dir = t.TempDir()
 	for _, b := range pages.Blocks(t, "docs/models.md") {
 		if b.File == "" {
 			continue
@@ -61,9 +63,15 @@ func people(t *testing.T, page string) {
 			t.Fatal(err)
 		}
 	}
-	rules := filepath.Join(dir, "models.yaml")
-	_, addrs := models(t, "--mock", "--config", rules, "--callers", filepath.Join(dir, "callers.yaml"))
-	s := newShell(t, "127.0.0.1:8090", addrs["models"], "models.yaml", rules, "ops-token", filepath.Join(dir, "ops-token"))
+	return dir, []string{"--mock", "--config", filepath.Join(dir, "models.yaml"), "--callers", filepath.Join(dir, "callers.yaml")}
+}
+
+// people runs the commands of a page against a proxy with the rules and callers of docs/models.md.
+func people(t *testing.T, page string) {
+	t.Helper()
+	dir, flags := demo(t)
+	_, addrs := models(t, flags...)
+	s := newShell(t, "127.0.0.1:8090", addrs["models"], "models.yaml", filepath.Join(dir, "models.yaml"), "ops-token", filepath.Join(dir, "ops-token"))
 	s.run("export WEIR_ADMIN=http://" + addrs["admin"])
 	pages.Hold(t, page, ofPeople, func(b pages.Block) string { return s.console(b.Text) })
 }
@@ -78,4 +86,24 @@ func TestYourLimitsDocs(t *testing.T) {
 func TestRaisingLimitsDocs(t *testing.T) {
 	t.Parallel()
 	people(t, "docs/raising-limits.md")
+}
+
+// TestSpendingDocs runs the commands of docs/spending.md with a Redis. The proxy stops before the
+// report, so that all is written.
+func TestSpendingDocs(t *testing.T) {
+	t.Parallel()
+	store := testserver.StartRedis(t)
+	_, flags := demo(t)
+	p, addrs := models(t, append(flags, "--store", store.URL(), "--ledger-zone", "Europe/Berlin", "--drain-delay", "0s")...)
+	zone, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newShell(t, "127.0.0.1:8090", addrs["models"], "127.0.0.1:6379", store.Addr(), "2026-11", time.Now().In(zone).Format("2006-01"))
+	pages.Hold(t, "docs/spending.md", nil, func(b pages.Block) string {
+		if strings.Contains(b.Text, "weir report") {
+			p.Stop(syscall.SIGTERM)
+		}
+		return s.console(b.Text)
+	})
 }
