@@ -84,6 +84,7 @@ var Register = []Claim{
 	{Page: "docs/configuration.md", Test: "server/internal/cli.TestRulesDocs"},
 	{Page: "docs/migrating-envoyproxy.md", Has: "would have answered", Test: "server/internal/app.TestComparedDocs"},
 	{Page: "docs/migrating-envoyproxy.md", Test: "server/internal/testing/e2e.TestServersInPages"},
+	{Page: "docs/models.md", Has: `"event":"open"`, Test: "server/internal/models/ledger.TestJournalLines"},
 	{Page: "docs/models.md", Has: "--upstream", Test: "server/internal/testing/e2e.TestServersInPages"},
 	{Page: "docs/models.md", Test: "server/internal/testing/e2e.TestModelsDocs"},
 	{Page: "docs/litellm.md", Language: "sh", Test: "server/internal/testing/e2e.TestServersInPages"},

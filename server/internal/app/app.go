@@ -15,6 +15,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/dashboard"
+	"github.com/weirlimit/weir/server/internal/models/journal"
 	"github.com/weirlimit/weir/server/internal/models/ledger"
 	"github.com/weirlimit/weir/server/internal/rlqs"
 	"github.com/weirlimit/weir/server/internal/store"
@@ -35,6 +36,7 @@ type App struct {
 	files     refresher                                // of rules, callers and their secrets
 	dollars   func(context.Context) []dashboard.Budget // nil without language models
 	ledger    *ledger.Ledger                           // nil without one
+	journal   *journal.Journal                         // nil without one
 	budget    *admission.Budget
 
 	fronts  []*listener // of clients; they drain together
@@ -197,6 +199,9 @@ func (a *App) serve(sockets []*socket) error {
 	a.engine.start()
 	a.telemetry.traffic.Start()
 	a.files.start()
+	if a.journal != nil {
+		a.journal.Start()
+	}
 	if a.ledger != nil {
 		a.ledger.Start()
 	}

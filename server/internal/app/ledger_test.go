@@ -7,9 +7,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirlimit/weir/server/internal/models/journal"
 )
 
 const alertRules = `domain: llm
@@ -73,6 +76,7 @@ func TestAlertSettings(t *testing.T) {
 		"no ledger":                  {ModelOptions{AlertWebhook: hook}, "alert webhook", "none without a ledger"},
 		"a secret for nobody":        {ModelOptions{Ledger: true, AlertSecretFile: secret}, "alert secret file", "none without --alert-webhook"},
 		"a secret of another scheme": {ModelOptions{Ledger: true, AlertWebhook: hook, AlertSecretFile: passwordFile(t, "secret")}, "alert secret file", "whsec_"},
+		"a journal of nothing":       {ModelOptions{Journal: "journal"}, "journal", "none without a ledger"},
 		"no time zone":               {ModelOptions{Ledger: true, LedgerZone: "Europe/Berlinn"}, "ledger zone", "such as Europe/Berlin"},
 		"the zone of the machine":    {ModelOptions{Ledger: true, LedgerZone: "Local"}, "ledger zone", "such as Europe/Berlin"},
 	} {
@@ -98,5 +102,40 @@ func TestAlertSettings(t *testing.T) {
 	app.Reload()
 	if err := <-reloaded; err != nil || strings.Count(log.String(), line) != 1 {
 		t.Errorf("%v %s", err, log.String())
+	}
+}
+
+// TestJournalFolder wants the journal to be written, its counts among the metrics, a second process
+// refused, and the folder free again after a stop.
+func TestJournalFolder(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "journal")
+	o := Options{
+		Config: rulesFor(t, alertRules), Callers: labelled(t), Admin: AdminOptions{Address: "127.0.0.1:0"},
+		Models: ModelOptions{Address: "127.0.0.1:0", Mock: true, Ledger: true, Journal: dir},
+	}
+	app := start(t, o)
+	if status, text := askModel(t, app, "/v1/chat/completions", "Authorization: Bearer "+tokenOf("edge")); status != http.StatusOK {
+		t.Fatalf("%d %s", status, text)
+	}
+	if _, text := send(t, app, "admin", "GET", "/metrics", "", "Authorization: Bearer "+tokenOf("watch")); !strings.Contains(text, "\nweir_models_journal_failed_total 0\n") {
+		t.Errorf("%d bytes of metrics lack it", len(text))
+	}
+	wantInvalid(t, "a second process", o, "journal", "of this process alone")
+	if err := app.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var events []string
+	if err := journal.Read(dir, time.Time{}, func(line []byte) error {
+		_, event, _ := strings.Cut(string(line), `"event":"`)
+		event, _, _ = strings.Cut(event, `"`)
+		events = append(events, event)
+		return nil
+	}); err != nil || strings.Join(events, " ") != "open settled recorded" {
+		t.Errorf("%v, %v", events, err)
+	}
+	again := start(t, o)
+	if err := again.Stop(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

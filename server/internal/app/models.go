@@ -19,6 +19,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/dashboard"
 	"github.com/weirlimit/weir/server/internal/metrics"
+	"github.com/weirlimit/weir/server/internal/models/journal"
 	"github.com/weirlimit/weir/server/internal/models/ledger"
 	"github.com/weirlimit/weir/server/internal/models/meter"
 	"github.com/weirlimit/weir/server/internal/models/mockmodel"
@@ -43,6 +44,7 @@ type ModelOptions struct {
 	Wait            time.Duration // for room; 0 for not at all
 	Ledger          bool          // record what is used
 	LedgerZone      string        // where its months begin; empty: UTC
+	Journal         string        // a folder; empty: none
 	AlertWebhook    string
 	AlertSecretFile string
 	ReadOn          time.Duration // after the client has left; 0 for not at all
@@ -124,6 +126,9 @@ func (o *Options) modelSettings() []Setting {
 		setting("ledger-zone", &m.LedgerZone, "UTC",
 			"Begin the months of the ledger, and so of weir report, in this time zone, such as\n"+
 				"Europe/Berlin. All instances need the same one."),
+		setting("journal", &m.Journal, "",
+			"Write a line for each request that is held, and one when it is settled, into files of this\n"+
+				"folder, which no other instance may use."),
 		setting("alert-webhook", &m.AlertWebhook, "",
 			"Post alerts of the rules' limits to this URL, as Standard Webhooks has it."),
 		secretFile("alert-secret-file", &m.AlertSecretFile,
@@ -289,6 +294,9 @@ func (a *App) newLedger(options *meter.Options) error {
 		if m.AlertWebhook != "" || m.AlertSecretFile != "" {
 			return &weir.InvalidError{Field: "alert webhook", Value: "given", Want: "none without a ledger, which records the alerts"}
 		}
+		if m.Journal != "" {
+			return &weir.InvalidError{Field: "journal", Value: strconv.Quote(m.Journal), Want: "none without a ledger, which writes it"}
+		}
 		return nil
 	}
 	if m.AlertSecretFile != "" && m.AlertWebhook == "" {
@@ -306,6 +314,10 @@ func (a *App) newLedger(options *meter.Options) error {
 	if err != nil || m.LedgerZone == "Local" {
 		return &weir.InvalidError{Field: "ledger zone", Value: strconv.Quote(m.LedgerZone), Want: "a time zone of the IANA database, such as Europe/Berlin"}
 	}
+	lines, err := a.newJournal()
+	if err != nil {
+		return err
+	}
 	counts := a.telemetry.metrics.Ledger(func() int { return a.ledger.Waiting() })
 	// A node of a cluster can lose its data alone, while those of the limits keep theirs.
 	var restores weir.Taker
@@ -313,7 +325,7 @@ func (a *App) newLedger(options *meter.Options) error {
 		restores = a.store.Taker
 	}
 	a.ledger, err = ledger.New(ledger.Options{
-		Client: a.store.Client, Taker: restores, Prefix: a.options.StorePrefix, Domain: options.Domain, Zone: zone,
+		Client: a.store.Client, Taker: restores, Prefix: a.options.StorePrefix, Domain: options.Domain, Zone: zone, Journal: lines,
 		Webhook: m.AlertWebhook, Secret: secret, Observer: counts, Logger: a.options.Logger,
 	})
 	if err != nil {
@@ -322,6 +334,20 @@ func (a *App) newLedger(options *meter.Options) error {
 	a.closers.add("ledger", a.ledger.Stop)
 	options.Ledger = a.ledger
 	return nil
+}
+
+// newJournal opens the journal; nil if there is none.
+func (a *App) newJournal() (*journal.Journal, error) {
+	if a.options.Models.Journal == "" {
+		return nil, nil
+	}
+	var err error
+	a.journal, err = journal.Open(journal.Options{Dir: a.options.Models.Journal, Observer: a.telemetry.metrics.Journal(), Logger: a.options.Logger})
+	if err != nil {
+		return nil, err
+	}
+	a.closers.add("journal", a.journal.Stop)
+	return a.journal, nil
 }
 
 // A modelObserver has requests to language models counted for metrics and for the dashboard.

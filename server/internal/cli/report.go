@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirlimit/weir/server/internal/app"
+	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/models/ledger"
 	"github.com/weirlimit/weir/server/internal/models/report"
 	"github.com/weirlimit/weir/server/internal/store"
@@ -17,7 +18,7 @@ import (
 // monthFlags are the flags of weir report.
 type monthFlags struct {
 	month, format string
-	by            []string
+	by, journals  []string
 	store         app.Options
 }
 
@@ -29,7 +30,8 @@ func newReport() *cobra.Command {
 		Long: `Report prints what the requests of a month have used at "weir models", by team, user and
 model: how many there were, how many more a limit refused, their tokens and their dollars. It
 reads the ledger of the instances, which keeps a month for 100 days after its end, from
-their store. The flags of the store are those of "weir models".
+their store. The flags of the store are those of "weir models". With --from-journal it reads
+the journals of all instances instead, for a check or for months that are long over.
 
 Dollars are exact. A request counts in the month in which it began. unsettled_usd are dollars
 that limits count and nobody knows to be used: holds of requests that were never settled.
@@ -54,6 +56,8 @@ Exit codes: 0 done, 1 the ledger has nothing of that month, 2 the command failed
 	flags.StringSliceVar(&f.by, "by", []string{report.ByTeam, report.ByUser, report.ByModel}, "add up what has the same names of these, in this order")
 	flags.StringVar(&f.format, "format", "csv", "what to print: csv (for spreadsheets) or json")
 	mustComplete(cmd.RegisterFlagCompletionFunc("format", completeWords("csv", "json")))
+	flags.StringSliceVar(&f.journals, "from-journal", nil, "read the `folders` that the instances have as --journal, or copies, in place of the store")
+	mustComplete(cmd.MarkFlagDirname("from-journal"))
 	for _, s := range f.store.StoreSettings() {
 		bind(cmd, &s)
 	}
@@ -71,7 +75,12 @@ func (f *monthFlags) run(cmd *cobra.Command, domain string) error {
 	if err != nil {
 		return err
 	}
-	if err := f.readLedger(cmd, domain, r); err != nil {
+	if len(f.journals) > 0 {
+		err = f.readJournals(domain, r)
+	} else {
+		err = f.readLedger(cmd, domain, r)
+	}
+	if err != nil {
 		return err
 	}
 	if f.format == "json" {
@@ -114,6 +123,24 @@ func (f *monthFlags) readLedger(cmd *cobra.Command, domain string, r *report.Rep
 	}
 	for i := range rows {
 		r.Add(&rows[i])
+	}
+	return nil
+}
+
+// readJournals adds what the journals have.
+func (f *monthFlags) readJournals(domain string, r *report.Report) error {
+	found, err := ledger.ReadJournals(f.journals, domain, f.month, r.Add)
+	if err != nil {
+		return err
+	}
+	if found.Open > 0 {
+		r.Lack(fmt.Sprintf("requests that were not settled when the journals end: %d, which hold %s", found.Open, config.AmountText(config.MeterUSD, found.OpenUSD)))
+	}
+	if found.Missing > 0 {
+		r.Lack(fmt.Sprintf("lines that the journals lack: %d", found.Missing))
+	}
+	if found.Unreadable > 0 {
+		r.Lack(fmt.Sprintf("lines that cannot be read: %d", found.Unreadable))
 	}
 	return nil
 }

@@ -35,3 +35,22 @@ func (l *Ledger) Failed() { l.failed.Inc() }
 
 // Dropped counts an alert that was given up.
 func (l *Ledger) Dropped() { l.dropped.Inc() }
+
+// Journal counts what the journal of a ledger does.
+type Journal struct{ failed, lost prometheus.Counter }
+
+// Journal returns the metrics of a journal and exports them. Call it once.
+func (m *Metrics) Journal() *Journal {
+	j := &Journal{
+		failed: prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_models_journal_failed_total", Help: "Attempts to write to the journal that failed, such as on a full disk. The lines wait."}),
+		lost:   prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_models_journal_lost_total", Help: "Lines that the journal lacks, because more than 32 MiB waited to be written."}),
+	}
+	m.registry.MustRegister(j.failed, j.lost)
+	return j
+}
+
+// Failed counts an attempt that failed.
+func (j *Journal) Failed() { j.failed.Inc() }
+
+// Lost counts a line that is never written.
+func (j *Journal) Lost() { j.lost.Inc() }

@@ -52,7 +52,7 @@ func TestCluster(t *testing.T) {
 	if diff := cmp.Diff([]string{"user=all 80 of 2000000: 1602000", "user=user0 80 of 1000000: 801000", "user=user1 80 of 1000000: 801000"}, outbox(t, l.book)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	rows, err := l.Month(t.Context(), now)
+	rows, err := l.Month(t.Context(), now.Format(monthForm))
 	if err != nil || len(rows) != 2 || rows[0].Requests+rows[1].Requests != 200 {
 		t.Errorf("%v %v", rows, err)
 	}

@@ -97,7 +97,7 @@ func (i *instance) want(step string, users map[string]int64) {
 		}
 		sum += micros
 	}
-	rows, err := i.Month(i.t.Context(), time.Now())
+	rows, err := i.Month(i.t.Context(), time.Now().UTC().Format(monthForm))
 	for _, r := range rows {
 		sum -= r.USD
 	}

@@ -22,6 +22,8 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/internal/logs"
+	"github.com/weirlimit/weir/server/internal/config"
+	"github.com/weirlimit/weir/server/internal/models/journal"
 )
 
 const (
@@ -66,6 +68,9 @@ type Options struct {
 	Webhook string
 	// Secret signs the requests to the webhook, see [ParseSecret]. Nil: they are not signed.
 	Secret []byte
+	// Journal gets a line for each settlement, and first one for each request that is held. The caller
+	// stops it after the ledger. Nil: there is none.
+	Journal *journal.Journal
 	// Observer counts. Nil: nothing is counted.
 	Observer Observer
 	// Logger gets warnings, at most one a minute, and a line for each alert that is dropped. Nil:
@@ -103,6 +108,12 @@ type Settlement struct {
 	User, Team, Model string
 	// Used has what it used.
 	Used Numbers
+	// Labels are what is known of the caller, and Price is the row of the price table; nil: none.
+	// They are for the journal, as are Written, the part of the input that was written to a cache, and
+	// HeldUSD, what the request held of dollars.
+	Labels           map[string]string
+	Price            *config.Model
+	Written, HeldUSD int64
 	// Charges are what it was charged in the windows of limits.
 	Charges []Charge
 }
@@ -193,7 +204,11 @@ type Ledger struct {
 	waiting  []*record
 	batch    int                  // how many are written together; less after a failure
 	refusing map[string]time.Time // when to look again at the windows of keys that refuse
-	refused  map[refusedRow]*record
+	refused  map[refusedRow]*Settlement
+	// unmarked says that the journal has lines that no mark follows, and behind that the ledger will
+	// lack some of them, so that the next process looks for them. recovering says that it still may
+	// lack what an earlier process has written.
+	unmarked, behind, recovering bool
 }
 
 // New returns a ledger that starts nothing. The error is a [*weir.InvalidError].
@@ -212,7 +227,7 @@ func New(o Options) (*Ledger, error) {
 		return nil, &weir.InvalidError{Field: "alert webhook", Value: "no URL", Want: "http://HOST or https://HOST, and a path"}
 	}
 	l := &Ledger{
-		Options: o, batch: maxBatch, book: newMemory(), seldom: logs.Seldom{Period: time.Minute}, refusing: map[string]time.Time{}, refused: map[refusedRow]*record{},
+		Options: o, batch: maxBatch, book: newMemory(), seldom: logs.Seldom{Period: time.Minute}, refusing: map[string]time.Time{}, refused: map[refusedRow]*Settlement{},
 		instance: rand.Text(), own: newOwn(),
 		wake: make(chan struct{}, 1), alerted: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
@@ -225,6 +240,10 @@ func New(o Options) (*Ledger, error) {
 // Start starts to write settlements and to deliver alerts. Call it once.
 func (l *Ledger) Start() {
 	l.running.Go(l.write)
+	if l.Journal != nil {
+		l.recovering = true
+		l.running.Go(l.recover)
+	}
 	if l.Webhook != "" {
 		l.running.Go(l.deliver)
 	}
@@ -250,6 +269,7 @@ func (l *Ledger) Stop(ctx context.Context) error {
 			return err
 		}
 	}
+	l.mark()
 	return nil
 }
 
@@ -264,7 +284,16 @@ func (l *Ledger) Waiting() int {
 func (l *Ledger) Lost() int64 { return l.lost.Load() }
 
 // Settled has what a request used recorded. It never waits for the store.
-func (l *Ledger) Settled(s *Settlement) { l.add(l.recordOf(s)) }
+func (l *Ledger) Settled(s *Settlement) { l.enter(eventSettled, s) }
+
+// enter has a settlement recorded, and its line written to the journal.
+func (l *Ledger) enter(event string, s *Settlement) {
+	r := l.recordOf(s)
+	if l.Journal != nil {
+		r.line = l.entryOf(event, s).line()
+	}
+	l.add(r)
+}
 
 // Refused notes that a key's limit refused a cost: if it would have done so for what is settled
 // alone, without any hold, the alert at 100 % is due.
@@ -311,6 +340,11 @@ func (l *Ledger) add(r *record) {
 	if !full {
 		l.waiting = append(l.waiting, r)
 	}
+	if r.line != nil {
+		l.Journal.Append(r.line)
+		r.line = nil
+		l.unmarked, l.behind = true, l.behind || full
+	}
 	l.mu.Unlock()
 	switch {
 	case !full:
@@ -354,7 +388,7 @@ func (l *Ledger) write() {
 	defer poll.Stop()
 	refused := time.NewTicker(refusedTime)
 	defer refused.Stop()
-	for {
+	for due := false; ; {
 		select {
 		case <-l.stop:
 			return
@@ -365,6 +399,7 @@ func (l *Ledger) write() {
 			continue
 		case <-refused.C:
 			l.gatherRefused()
+			due = true
 		case <-l.wake:
 		}
 		if !l.sleep(gather) {
@@ -378,6 +413,7 @@ func (l *Ledger) write() {
 				}
 			}
 		}
+		due = due && !l.mark()
 	}
 }
 
@@ -445,6 +481,7 @@ type record struct {
 	row     string
 	used    Numbers
 	charges []counted
+	line    []byte // of the journal; nil: none, or it waits there
 }
 
 // counted is a charge as a book counts it.
@@ -469,7 +506,9 @@ func levelName(percent int, count int64) string {
 }
 
 // otherRow is the row of a month that counts what there is no room for.
-var otherRow = rowOf("other", "other", "other")
+var otherRow = rowOf(otherName, otherName, otherName)
+
+const otherName = "other"
 
 func rowOf(user, team, model string) string {
 	text, _ := json.Marshal([...]string{user, team, model}) // Texts are always JSON.

@@ -18,29 +18,32 @@ type refusedRow struct{ month, row string }
 // CountRefused counts a request that a limit refused, at an instant by the clock of the store. It
 // costs one entry in memory: all of a person, a team and a model are written together.
 func (l *Ledger) CountRefused(at time.Time, user, team, model string) {
-	r := l.recordOf(&Settlement{At: at, User: user, Team: team, Model: model})
+	s := &Settlement{At: at, User: user, Team: team, Model: model}
+	name := refusedRow{at.In(l.Zone).Format(monthForm), rowOf(user, team, model)}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	name := refusedRow{r.month, r.row}
 	if l.refused[name] == nil && len(l.refused) >= maxRefused {
-		name.row, r.row = otherRow, otherRow
+		name.row = otherRow
+		s.User, s.Team, s.Model = otherName, otherName, otherName
 	}
 	if l.refused[name] == nil {
-		l.refused[name] = r
+		l.refused[name] = s
 	}
-	l.refused[name].used.Refused++
+	l.refused[name].Used.Refused++
 }
 
 // gatherRefused lets the numbers of refused requests wait with the settlements, if there is room.
 func (l *Ledger) gatherRefused() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.waiting)+len(l.refused) > maxWaiting {
-		return
+	all := l.refused
+	if len(l.waiting)+len(all) > maxWaiting {
+		all = nil
+	} else {
+		l.refused = map[refusedRow]*Settlement{}
 	}
-	for name, r := range l.refused {
-		r.id = "refused/" + rand.Text()
-		l.waiting = append(l.waiting, r)
-		delete(l.refused, name)
+	l.mu.Unlock()
+	for _, s := range all {
+		s.ID = "refused/" + rand.Text()
+		l.enter(eventRefused, s)
 	}
 }

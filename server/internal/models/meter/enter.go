@@ -91,13 +91,43 @@ func personOf(key string, labels []callers.Label) (user, team string) {
 	return user, team
 }
 
+// settlement returns what is known of the request when it is held.
+func (own *held) settlement() *ledger.Settlement {
+	s := &ledger.Settlement{ID: own.id, At: own.at, Model: own.model, Labels: map[string]string{entryKey: own.key}, Price: own.e.price, HeldUSD: own.heldUSD}
+	s.User, s.Team = personOf(own.key, own.labels)
+	for _, l := range own.labels {
+		s.Labels[l.Key] = l.Value
+	}
+	return s
+}
+
+// opened has the journal note that the request is held.
+func (own *held) opened() {
+	if own.h.Ledger != nil {
+		own.h.Ledger.Held(own.settlement())
+	}
+}
+
+// dropped has the journal note that the request counts for nothing, unless the limits count it all
+// the same.
+func (own *held) dropped() {
+	if own.h.Ledger == nil {
+		return
+	}
+	s := own.settlement()
+	if s.Used.Unsettled = own.heldUSD; own.failure && s.Used.Unsettled != 0 {
+		own.h.Ledger.Settled(s)
+		return
+	}
+	own.h.Ledger.Dropped(s)
+}
+
 // enter has the ledger record what a request has used, once it is settled.
 func (own *held) enter(u usage, free bool) {
 	if own.h.Ledger == nil {
 		return
 	}
-	s := &ledger.Settlement{ID: own.id, At: own.at, Model: own.model}
-	s.User, s.Team = personOf(own.key, own.labels)
+	s := own.settlement()
 	used := func(meter string) int64 { return own.of(meter, u, 0) }
 	s.Used = ledger.Numbers{Requests: 1}
 	if free {
@@ -105,6 +135,7 @@ func (own *held) enter(u usage, free bool) {
 		s.Model = own.e.row()
 	} else {
 		s.Used.Input, s.Used.Cached, s.Used.Output, s.Used.USD = used(config.MeterInput), used(config.MeterCached), used(config.MeterOutput), used(config.MeterUSD)
+		s.Written = own.e.complete(u).written
 	}
 	if own.failure {
 		s.Used.Unsettled = own.heldUSD - s.Used.USD

@@ -248,6 +248,7 @@ func (h *holder) holdModel(ctx context.Context, r *request, by *subject, until t
 			describe(plan)
 			own.renewSlots()
 			h.budgets.note(own.acts)
+			own.opened()
 			h.line.wake(own.keys...)
 			turn = ""
 			return own, nil
@@ -541,6 +542,7 @@ func (own *held) drop() {
 			}
 		}
 		own.deliver()
+		own.dropped()
 		own.h.open.remove(own.open)
 		own.h.line.endedAt(own.keys)
 	})

@@ -94,12 +94,13 @@ func TestSpendingDocs(t *testing.T) {
 	t.Parallel()
 	store := testserver.StartRedis(t)
 	_, flags := demo(t)
-	p, addrs := models(t, append(flags, "--store", store.URL(), "--ledger-zone", "Europe/Berlin", "--drain-delay", "0s")...)
+	dir := filepath.Join(t.TempDir(), "journal")
+	p, addrs := models(t, append(flags, "--store", store.URL(), "--ledger-zone", "Europe/Berlin", "--journal", dir, "--drain-delay", "0s")...)
 	zone, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newShell(t, "127.0.0.1:8090", addrs["models"], "127.0.0.1:6379", store.Addr(), "2026-11", time.Now().In(zone).Format("2006-01"))
+	s := newShell(t, "127.0.0.1:8090", addrs["models"], "127.0.0.1:6379", store.Addr(), "/var/lib/weir/journal", dir, "2026-11", time.Now().In(zone).Format("2006-01"))
 	pages.Hold(t, "docs/spending.md", nil, func(b pages.Block) string {
 		if strings.Contains(b.Text, "weir report") {
 			p.Stop(syscall.SIGTERM)
