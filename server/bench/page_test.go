@@ -20,9 +20,11 @@ var update = flag.Bool("update", false, "write the tables of docs/performance.md
 var sections = map[string]func(measured) string{
 	"setup":     setup,
 	"listeners": listenersTable,
+	"limits":    limitsTable,
 	"ratelimit": ratelimitTable,
 	"targets":   targetsTable,
 	"redis":     redisTables,
+	"cell":      cellTable,
 	"growth":    growthTable,
 	"memory":    memoryTables,
 	"shapes":    shapesTable,
@@ -235,6 +237,25 @@ func listenersTable(m measured) string {
 		g.number(r.labels["listener"]+" | "+r.labels["load"], r.labels["limiter"]+", "+r.labels["work"], r, "server-µs/op", 1)
 	}
 	return g.markdown("listener | load")
+}
+
+func limitsTable(m measured) string {
+	var g grid
+	for _, r := range m.of("ListenersLimits", "listener") {
+		g.number(r.labels["listener"]+" | "+r.labels["work"], "µs", r, "server-µs/op", 1)
+	}
+	return g.markdown("listener | work")
+}
+
+func cellTable(m measured) string {
+	var g grid
+	for _, r := range m.of("RedisCell", "limiter") {
+		row := r.scenario + ", " + r.labels["callers"] + " callers | " + r.labels["limiter"]
+		g.number(row, "client, µs", r, "client-µs/op", 1)
+		g.number(row, "Redis, µs", r, "redis-µs/op", 1)
+	}
+	slices.Sort(g.rows)
+	return g.markdown("work | limiter")
 }
 
 func ratelimitTable(m measured) string {
