@@ -191,11 +191,9 @@ func (l *Limiter) begin(kind Kind, key string, cost int64) *call {
 }
 
 func (l *Limiter) end(c *call) {
-	a := &c.act
-	a.Scope = algo.Scope{}
-	a.ID, a.NewID, a.Hold, a.MaxWait, a.Immediate, a.Dry, a.Err = "", false, 0, 0, false, false, nil
-	for i := range a.Charges {
-		a.Charges[i].UpTo, a.Charges[i].At, a.Charges[i].Delay = 0, 0, 0
+	c.act = Act{Charges: c.act.Charges, Decisions: c.act.Decisions}
+	for i := range c.act.Charges {
+		c.act.Charges[i] = Charge{Key: c.act.Charges[i].Key}
 	}
 	l.calls.Put(c)
 }
