@@ -78,14 +78,21 @@ type Journal struct {
 	mu      sync.Mutex // guards the fields below; never held while waiting
 	waiting bytes.Buffer
 	lost    int64 // lines since the last one that has room
+	// The numbers of lines that were appended, and of those that are on the disk; awaited are calls of
+	// Saved, and progress is closed when saved grows.
+	appended, saved int64
+	awaited         int
+	progress        chan struct{}
 
 	// Only the goroutine that writes uses the fields below.
-	batch  []byte // what it writes next
-	file   *os.File
-	day    string
-	size   int64 // of the file, up to the end of its last line
-	torn   bool  // the file ends within a line
-	synced bool
+	batch   []byte // what it writes next
+	upTo    int64  // the number of its last line
+	written int64  // the number of the last line that was written
+	file    *os.File
+	day     string
+	size    int64 // of the file, up to the end of its last line
+	torn    bool  // the file ends within a line
+	synced  bool
 }
 
 // part is the beginning of a file.
@@ -119,7 +126,7 @@ func Open(o Options) (*Journal, error) {
 	}
 	return &Journal{
 		Options: o, lock: lock, past: past, seldom: logs.Seldom{Period: time.Minute}, synced: true,
-		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}), progress: make(chan struct{}),
 	}, nil
 }
 
@@ -159,9 +166,9 @@ func dayOf(name string) (time.Time, bool) {
 // Start starts to write. Call it once.
 func (j *Journal) Start() { j.started.Do(func() { go j.run() }) }
 
-// Append appends a line, without its end. It never waits. If too many lines wait, it drops the line,
-// and says in its place how many are missing.
-func (j *Journal) Append(line []byte) {
+// Append appends a line, without its end, and returns its number. It never waits. If too many lines
+// wait, it drops the line, says in its place how many are missing, and returns 0.
+func (j *Journal) Append(line []byte) (number int64) {
 	j.mu.Lock()
 	full := j.lost > 0 || j.waiting.Len()+len(line) > maxWaiting
 	if full {
@@ -169,15 +176,60 @@ func (j *Journal) Append(line []byte) {
 	} else {
 		_, _ = j.waiting.Write(line) // It never fails.
 		_ = j.waiting.WriteByte('\n')
+		j.appended++
+		number = j.appended
 	}
 	j.mu.Unlock()
 	if full {
 		j.Observer.Lost()
 	}
+	j.wakeUp()
+	return number
+}
+
+func (j *Journal) wakeUp() {
 	select {
 	case j.wake <- struct{}{}:
 	default:
 	}
+}
+
+// errStopped says that nothing is written any more.
+var errStopped = errors.New("journal: it has stopped")
+
+// Saved waits until the line of a number, and all before it, are on the disk. The error says that they
+// may not be.
+func (j *Journal) Saved(ctx context.Context, number int64) error {
+	await := func(by int) (bool, <-chan struct{}) {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.awaited += by
+		return j.saved >= number, j.progress
+	}
+	saved, progress := await(1)
+	defer await(-1)
+	for !saved {
+		j.wakeUp()
+		select {
+		case <-progress:
+		case <-j.done:
+			if saved, _ = await(0); saved {
+				return nil
+			}
+			return errStopped
+		case <-ctx.Done():
+			return fmt.Errorf("journal: %w", ctx.Err())
+		}
+		saved, progress = await(0)
+	}
+	return nil
+}
+
+// isAwaited reports whether somebody waits for the disk.
+func (j *Journal) isAwaited() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.awaited > 0
 }
 
 // take returns what waits.
@@ -189,6 +241,7 @@ func (j *Journal) take() []byte {
 		j.lost = 0
 	}
 	all := j.waiting.Bytes()
+	j.upTo = j.appended
 	j.waiting = bytes.Buffer{}
 	return all
 }
@@ -225,6 +278,9 @@ func (j *Journal) run() {
 			j.sync()
 		}
 		failed := j.flush()
+		if !failed && j.isAwaited() {
+			j.sync()
+		}
 		if stopped {
 			return
 		}
@@ -258,7 +314,7 @@ func (j *Journal) flush() (failed bool) {
 			j.failed(err)
 			return true
 		}
-		j.batch = nil
+		j.batch, j.written = nil, j.upTo
 	}
 }
 
@@ -353,6 +409,11 @@ func (j *Journal) sync() {
 			j.failed(err)
 		} else {
 			j.synced = true
+			j.mu.Lock()
+			j.saved = j.written
+			close(j.progress)
+			j.progress = make(chan struct{})
+			j.mu.Unlock()
 		}
 	}
 	own, err := j.file.Stat()

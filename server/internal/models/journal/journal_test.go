@@ -264,6 +264,67 @@ func TestRemoved(t *testing.T) {
 	})
 }
 
+// TestSaved wants a line to be on the disk once that is said, and an end to waiting for one that cannot be.
+func TestSaved(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		j := opened(t, Options{Dir: dir})
+		j.Start()
+		number := j.Append([]byte("one"))
+		if err := j.Saved(t.Context(), number); err != nil || number != 1 {
+			t.Errorf("%d, %v", number, err)
+		}
+		if got := strings.Join(lines(t, dir, time.Time{}), ","); got != "one" {
+			t.Errorf("%q", got)
+		}
+		// A folder in the place of the next day's file is a failure for every user.
+		name := filepath.Join(dir, time.Now().UTC().AddDate(0, 0, 1).Format(dayForm)+extension)
+		if err := os.Mkdir(name, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(24 * time.Hour)
+		number = j.Append([]byte("two"))
+		late, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := j.Saved(late, number); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+		if err := j.Saved(t.Context(), number); err != nil {
+			t.Error(err)
+		}
+		stopped(t, j)
+		if err := j.Saved(t.Context(), j.Append([]byte("three"))); err == nil {
+			t.Error("a line is saved after the end")
+		}
+	})
+}
+
+// TestBetween wants the lines of the days that are asked for.
+func TestBetween(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for day := 1; day <= 4; day++ {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("2026-11-0%d.jsonl", day)), fmt.Appendf(nil, "%d\n", day), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j := opened(t, Options{Dir: dir})
+	at := func(day int) time.Time { return time.Date(2026, 11, day, 13, 0, 0, 0, time.UTC) }
+	for _, c := range []struct {
+		from, until time.Time
+		want        string
+	}{{at(2), at(4), "23"}, {at(3), time.Time{}, "34"}, {time.Time{}, at(3), "12"}, {at(4), at(4), ""}} {
+		got := ""
+		if err := j.Between(c.from, c.until, func(line []byte) error { got += string(line); return nil }); err != nil || got != c.want {
+			t.Errorf("%s to %s: %q, %v", c.from, c.until, got, err)
+		}
+	}
+}
+
 // TestReadNothing wants a folder without files to be named.
 func TestReadNothing(t *testing.T) {
 	t.Parallel()

@@ -25,7 +25,7 @@ func Read(dir string, from time.Time, use func(line []byte) error) error {
 	if len(all) == 0 {
 		return &weir.InvalidError{Field: "journal", Value: dir, Want: "a folder with files such as 2026-11-15" + extension}
 	}
-	return read(all, from, use)
+	return read(all, from, time.Time{}, use)
 }
 
 // Past calls use with each line that was there when the journal was opened, from so long before
@@ -35,12 +35,19 @@ func (j *Journal) Past(before time.Duration, use func(line []byte) error) error 
 		return nil
 	}
 	last, _ := dayOf(j.past[len(j.past)-1].name)
-	return read(j.past, last.Add(-before), use)
+	return j.Between(last.Add(-before), time.Time{}, use)
 }
 
-func read(all []part, from time.Time, use func(line []byte) error) error {
+// Between calls use with each line that was there when the journal was opened, of the days from one
+// until before another; zero: of all that follow. It may be called again.
+func (j *Journal) Between(from, until time.Time, use func(line []byte) error) error {
+	return read(j.past, from, until, use)
+}
+
+func read(all []part, from, until time.Time, use func(line []byte) error) error {
+	const oneDay = 24 * time.Hour
 	for _, p := range all {
-		if day, _ := dayOf(p.name); day.Before(from.UTC().Truncate(24 * time.Hour)) {
+		if day, _ := dayOf(p.name); day.Before(from.UTC().Truncate(oneDay)) || !until.IsZero() && !day.Before(until.UTC().Truncate(oneDay)) {
 			continue
 		}
 		err := p.read(use)

@@ -29,12 +29,16 @@ const (
 // errEpoch says that a record belongs to another epoch than the store's, and was not made.
 var errEpoch = errors.New("the store has lost its data")
 
+// errNote says that a restoration waits for the journal.
+var errNote = errors.New("the journal has no room for a line")
+
 // own is what this instance has recorded, in all epochs: the sums of months and of windows that have
 // not ended, by their names in the store.
 type own struct {
 	months  map[string]*record
 	windows map[string]*ownWindow
 	full    bool // some are not remembered
+	forgot  time.Time
 }
 
 type ownWindow struct {
@@ -49,6 +53,11 @@ func (o *own) add(r *record) {
 	if r.id == "" {
 		return
 	}
+	o.addMonth(r)
+	o.addWindows(r)
+}
+
+func (o *own) addMonth(r *record) {
 	name := r.month + " " + r.row
 	if m := o.months[name]; m != nil {
 		for i, n := range r.used.all() {
@@ -59,24 +68,51 @@ func (o *own) add(r *record) {
 		sum.charges = nil
 		o.months[name] = &sum
 	}
+}
+
+func (o *own) addWindows(r *record) {
 	for i := range r.charges {
 		c := &r.charges[i]
 		name := c.window + " " + c.key
 		if w := o.windows[name]; w != nil {
 			w.units += c.units
-			w.charge.Count, w.charge.Limit = c.of.Count, c.of.Limit
+			if c.of.Limit != nil {
+				w.charge.Limit, w.charge.HashTag = c.of.Limit, c.of.HashTag
+			}
 		} else if o.room() {
 			o.windows[name] = &ownWindow{*c.of, c.units}
 		}
 	}
 }
 
-// room reports whether one more sum can be remembered. It forgets those that have ended.
+// merge adds another's sums.
+func (o *own) merge(other *own) {
+	for _, m := range other.months {
+		o.addMonth(m)
+	}
+	for name, w := range other.windows {
+		if mine := o.windows[name]; mine != nil {
+			mine.units += w.units
+			if w.charge.Limit != nil {
+				mine.charge.Limit, mine.charge.HashTag = w.charge.Limit, w.charge.HashTag
+			}
+		} else if o.room() {
+			o.windows[name] = w
+		}
+	}
+	o.full = o.full || other.full
+}
+
+// room reports whether one more sum can be remembered. It forgets those that have ended, at most once
+// a minute.
 func (o *own) room() bool {
 	if len(o.months)+len(o.windows) < maxOwn {
 		return true
 	}
-	o.forget(time.Now())
+	if now := time.Now(); now.Sub(o.forgot) >= time.Minute {
+		o.forgot = now
+		o.forget(now)
+	}
 	fits := len(o.months)+len(o.windows) < maxOwn
 	o.full = o.full || !fits
 	return fits
@@ -94,6 +130,7 @@ type restoration struct {
 	epoch   string
 	charges []restored
 	records []*record
+	note    int64 // the number of its line in the journal; 0: it has none yet
 }
 
 // restored is a charge of a limit, of one ID.
@@ -144,7 +181,7 @@ func (o *own) restoration(epoch, instance string, now time.Time) *restoration {
 // follow has the ledger follow the store into its epoch. A store that came back empty has a new one:
 // then this instance first records what it had recorded in earlier ones, in the limits and in the
 // ledger. Until that is done nothing else is recorded, so that each settlement counts either as a
-// part of that or by itself.
+// part of that or by itself. A store that it has followed before is not empty.
 func (l *Ledger) follow(ctx context.Context) error {
 	calling, cancel := context.WithTimeout(ctx, callTime)
 	epoch, err := l.book.epoch(calling)
@@ -152,18 +189,37 @@ func (l *Ledger) follow(ctx context.Context) error {
 	if err != nil || epoch == l.epoch {
 		return err
 	}
-	if l.epoch != "" {
+	if l.epoch != "" && !l.known[epoch] {
 		if l.restoring == nil || l.restoring.epoch != epoch {
 			l.restoring = l.own.restoration(epoch, l.instance, time.Now())
 			l.Logger.Warn("the store has lost its data: what this instance has recorded is recorded again", "sums", len(l.restoring.records), "forgotten", l.own.full)
 		}
+		if err := l.announce(ctx, l.restoring); err != nil {
+			return err
+		}
 		if err := l.restore(ctx, l.restoring); err != nil {
 			return err
 		}
-		l.restoring = nil
 	}
-	l.epoch = epoch
+	l.epoch, l.restoring = epoch, nil
+	l.known[epoch] = true
 	return nil
+}
+
+// announce waits until the disk has a line of the journal about a restoration, so that no later process
+// makes it, too.
+func (l *Ledger) announce(ctx context.Context, r *restoration) error {
+	if l.Journal == nil {
+		return nil
+	}
+	if r.note == 0 {
+		if r.note = l.Journal.Append(l.markOf(eventEmptied, r.epoch).line()); r.note == 0 {
+			return errNote
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	return l.Journal.Saved(ctx, r.note)
 }
 
 // restore records what is left to restore, limits first.

@@ -17,6 +17,7 @@ const (
 	eventUnsettled = "unsettled" // its process ended before it was settled
 	eventRefused   = "refused"   // requests that a limit refused
 	eventRecorded  = "recorded"  // the ledger has what the lines before say
+	eventEmptied   = "emptied"   // the store came back empty: it gets what the lines before say
 )
 
 // An entry is a line of the journal.
@@ -25,7 +26,8 @@ type entry struct {
 	Event  string            `json:"event"`
 	ID     string            `json:"id,omitempty"`
 	Domain string            `json:"domain,omitempty"`
-	Held   time.Time         `json:"held,omitzero"` // by the clock of the store
+	Epoch  string            `json:"epoch,omitempty"` // of the store
+	Held   time.Time         `json:"held,omitzero"`   // by the clock of the store
 	Month  string            `json:"month,omitempty"`
 	User   string            `json:"user,omitempty"`
 	Team   string            `json:"team,omitempty"`
@@ -60,9 +62,11 @@ type entryPrice struct {
 	Output     string `json:"output"`
 }
 
-// entryCharge is what a request was charged in the window of a limit.
+// entryCharge is what a request was charged in the window of a limit, whose text form is Limit.
 type entryCharge struct {
 	Key   string    `json:"key"`
+	Tag   string    `json:"hash_tag,omitempty"`
+	Limit string    `json:"limit,omitempty"`
 	Count string    `json:"count"`
 	Units int64     `json:"units"`
 	From  time.Time `json:"from"`
@@ -134,17 +138,23 @@ func (l *Ledger) entryOf(event string, s *Settlement) *entry {
 	}
 	for i := range s.Charges {
 		c := &s.Charges[i]
-		e.Charges = append(e.Charges, entryCharge{c.Key, c.About.Meter, c.Units, time.UnixMicro(c.Window.Start).UTC(), time.UnixMicro(c.Window.End).UTC()})
+		one := entryCharge{c.Key, c.HashTag, "", c.About.Meter, c.Units, time.UnixMicro(c.Window.Start).UTC(), time.UnixMicro(c.Window.End).UTC()}
+		if c.Limit != nil {
+			one.Limit = c.Limit.String()
+		}
+		e.Charges = append(e.Charges, one)
 	}
 	return e
 }
 
-// settlement returns the settlement of an entry that counts.
-func (e *entry) settlement() *Settlement {
+// settlementOf returns the settlement of an entry that counts.
+func (l *Ledger) settlementOf(e *entry) *Settlement {
 	s := &Settlement{ID: e.ID, At: e.Held, User: e.User, Team: e.Team, Model: e.Model}
 	s.Used, _ = e.numbers()
 	for _, c := range e.Charges {
-		s.Charges = append(s.Charges, Charge{Key: c.Key, Units: c.Units, Window: Window{c.From.UnixMicro(), c.Until.UnixMicro()}, About: About{Meter: c.Count}})
+		s.Charges = append(s.Charges, Charge{
+			Key: c.Key, HashTag: c.Tag, Limit: l.limitOf(c.Limit), Units: c.Units, Window: Window{c.From.UnixMicro(), c.Until.UnixMicro()}, About: About{Meter: c.Count},
+		})
 	}
 	return s
 }
@@ -173,17 +183,21 @@ func (l *Ledger) Dropped(s *Settlement) {
 	}
 }
 
+// markOf returns an entry about the store in an epoch.
+func (l *Ledger) markOf(event, epoch string) *entry {
+	return &entry{Time: time.Now().UTC(), Event: event, Domain: l.Domain, Epoch: epoch}
+}
+
 // mark notes in the journal that the ledger has all that the journal says. It reports false if that is
 // not so now.
 func (l *Ledger) mark() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.behind || l.recovering || len(l.waiting) > 0 {
+	if l.behind || l.recovering || len(l.waiting) > 0 || l.restoring != nil {
 		return false
 	}
 	if l.unmarked {
-		l.unmarked = false
-		l.Journal.Append((&entry{Time: time.Now().UTC(), Event: eventRecorded}).line())
+		l.unmarked = l.Journal.Append(l.markOf(eventRecorded, l.epoch).line()) == 0
 	}
 	return true
 }

@@ -170,6 +170,7 @@ func TestJournalLines(t *testing.T) {
 	l, end := journaling(t, newMemory(), dir, new(bytes.Buffer))
 	l.Zone = time.FixedZone("", 3600)
 	s := settlement("R1", "ann", 651, charge(t, "ann", 651, 5))
+	s.Charges[0].Limit = monthly(t, 5)
 	s.At = time.Date(2026, 10, 31, 23, 30, 0, 0, time.UTC)
 	s.Labels, s.Written, s.HeldUSD = map[string]string{"key": "ann", "team": "web"}, 2, 1_000_001
 	s.Used.Unsettled = -1

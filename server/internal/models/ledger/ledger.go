@@ -194,11 +194,14 @@ type Ledger struct {
 	running  sync.WaitGroup
 	instance string
 
-	// What one goroutine at a time uses: the epoch in which the ledger records, empty at first, what
-	// it has recorded, and what it is restoring.
+	// What one goroutine at a time uses: the epoch in which the ledger records, empty at first, those
+	// that the store has had, what it has recorded, what it is restoring, and limits by their text.
 	epoch     string
+	known     map[string]bool
 	own       own
 	restoring *restoration
+	limits    map[string]*weir.Limit
+	recalled  chan struct{} // closed once own has what an earlier process has recorded
 
 	mu       sync.Mutex // guards the fields below; never held while waiting
 	waiting  []*record
@@ -228,7 +231,7 @@ func New(o Options) (*Ledger, error) {
 	}
 	l := &Ledger{
 		Options: o, batch: maxBatch, book: newMemory(), seldom: logs.Seldom{Period: time.Minute}, refusing: map[string]time.Time{}, refused: map[refusedRow]*Settlement{},
-		instance: rand.Text(), own: newOwn(),
+		instance: rand.Text(), own: newOwn(), known: map[string]bool{}, limits: map[string]*weir.Limit{}, recalled: make(chan struct{}),
 		wake: make(chan struct{}, 1), alerted: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	if o.Client != nil {
@@ -239,11 +242,13 @@ func New(o Options) (*Ledger, error) {
 
 // Start starts to write settlements and to deliver alerts. Call it once.
 func (l *Ledger) Start() {
-	l.running.Go(l.write)
 	if l.Journal != nil {
 		l.recovering = true
 		l.running.Go(l.recover)
+	} else {
+		close(l.recalled)
 	}
+	l.running.Go(l.write)
 	if l.Webhook != "" {
 		l.running.Go(l.deliver)
 	}
@@ -384,6 +389,11 @@ func (l *Ledger) sleep(d time.Duration) bool {
 
 // write writes settlements until the ledger stops.
 func (l *Ledger) write() {
+	select {
+	case <-l.stop:
+		return
+	case <-l.recalled:
+	}
 	poll := time.NewTicker(pollTime)
 	defer poll.Stop()
 	refused := time.NewTicker(refusedTime)

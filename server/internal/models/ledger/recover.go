@@ -33,7 +33,7 @@ func (l *Ledger) readPast() (*past, error) {
 		case l.stopped():
 			return errStopped
 		case e == nil:
-		case e.Event == eventRecorded:
+		case e.isMark():
 			p.recorded = p.lines
 		case e.Domain != l.Domain:
 		case e.Event == eventOpen:
@@ -58,7 +58,13 @@ func (l *Ledger) stopped() bool {
 // recover enters what the journal has of an earlier process and the ledger may lack: settlements that
 // were not written, and requests that were never settled.
 func (l *Ledger) recover() {
-	p, err := l.readPast()
+	tooOld := time.Now().Add(-enterWithin)
+	err := l.recall()
+	close(l.recalled)
+	var p *past
+	if err == nil {
+		p, err = l.readPast()
+	}
 	again, late, line := 0, 0, 0
 	if err == nil {
 		err = l.Journal.Past(pastTime, func(text []byte) error {
@@ -69,7 +75,7 @@ func (l *Ledger) recover() {
 			switch {
 			case e == nil || !e.counts() || e.Domain != l.Domain:
 				return nil
-			case time.Since(e.Time) > enterWithin:
+			case e.Time.Before(tooOld):
 				late++
 				return nil
 			}
@@ -110,7 +116,7 @@ func (l *Ledger) enterAgain(e *entry) error {
 	if l.stopped() {
 		return errStopped
 	}
-	r := l.recordOf(e.settlement())
+	r := l.recordOf(l.settlementOf(e))
 	r.month = e.Month
 	l.add(r)
 	return nil
