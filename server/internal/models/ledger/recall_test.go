@@ -209,7 +209,7 @@ func TestRecall(t *testing.T) {
 	dir, n := t.TempDir(), 0
 	line := func(domain string, month time.Time, limit string, from, until time.Time) string {
 		n++
-		return fmt.Sprintf(`{"time":%q,"event":"settled","id":"%d","domain":%q,"held":%q,"month":%q,"user":"ann","model":"m","requests":1,"usd":"0.000001","charges":[{"key":"k",%s"count":"usd","units":1,"from":%q,"until":%q}]}`,
+		return fmt.Sprintf(`{"time":%q,"event":"settled","id":"%d","domain":%q,"held":%q,"month":%q,"user":"ann","labels":{"event":"open"},"model":"m","requests":1,"usd":"0.000001","charges":[{"key":"k",%s"count":"usd","units":1,"from":%q,"until":%q}]}`,
 			at.Format(time.RFC3339Nano), n, domain, month.Format(time.RFC3339Nano), month.Format(monthForm), limit, from.Format(time.RFC3339), until.Format(time.RFC3339)) + "\n"
 	}
 	const limit = `"limit":"5/year fixed_window","hash_tag":"tag",`
