@@ -375,7 +375,9 @@ func shapesTable(m measured) string {
 			g.number(row, "client, µs", r, "client-µs/op", 1)
 			g.number(row, "Redis, µs", r, "redis-µs/op", 1)
 			keys := 1
-			_, _ = fmt.Sscanf(r.labels["limiter"], "weir, %d keys", &keys)
+			if n, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(r.labels["limiter"], "weir, "), " keys")); err == nil {
+				keys = n
+			}
 			g.set(row, "to the plain one", digits(v/plain[of]/float64(keys))+" ×")
 		}
 	}
