@@ -78,10 +78,9 @@ type Journal struct {
 	mu      sync.Mutex // guards the fields below; never held while waiting
 	waiting bytes.Buffer
 	lost    int64 // lines since the last one that has room
-	// The numbers of lines that were appended, and of those that are on the disk; awaited are calls of
-	// Saved, and progress is closed when saved grows.
+	// How many lines were appended, and how many of them are on the disk; progress is closed when saved
+	// grows.
 	appended, saved int64
-	awaited         int
 	progress        chan struct{}
 
 	// Only the goroutine that writes uses the fields below.
@@ -200,36 +199,24 @@ var errStopped = errors.New("journal: it has stopped")
 // Saved waits until the line of a number, and all before it, are on the disk. The error says that they
 // may not be.
 func (j *Journal) Saved(ctx context.Context, number int64) error {
-	await := func(by int) (bool, <-chan struct{}) {
+	for stopped := false; ; {
 		j.mu.Lock()
-		defer j.mu.Unlock()
-		j.awaited += by
-		return j.saved >= number, j.progress
-	}
-	saved, progress := await(1)
-	defer await(-1)
-	for !saved {
-		j.wakeUp()
+		saved, progress := j.saved >= number, j.progress
+		j.mu.Unlock()
+		switch {
+		case saved:
+			return nil
+		case stopped:
+			return errStopped
+		}
 		select {
 		case <-progress:
 		case <-j.done:
-			if saved, _ = await(0); saved {
-				return nil
-			}
-			return errStopped
+			stopped = true // What was written last may have been saved.
 		case <-ctx.Done():
 			return fmt.Errorf("journal: %w", ctx.Err())
 		}
-		saved, progress = await(0)
 	}
-	return nil
-}
-
-// isAwaited reports whether somebody waits for the disk.
-func (j *Journal) isAwaited() bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.awaited > 0
 }
 
 // take returns what waits.
@@ -262,7 +249,7 @@ func (j *Journal) Stop(ctx context.Context) error {
 	}
 }
 
-// run writes until the journal stops and nothing waits. What cannot be written in the end is lost.
+// run writes until the journal stops. It tries once more to write what waits then.
 func (j *Journal) run() {
 	defer close(j.done)
 	defer j.closeAll()
@@ -278,9 +265,6 @@ func (j *Journal) run() {
 			j.sync()
 		}
 		failed := j.flush()
-		if !failed && j.isAwaited() {
-			j.sync()
-		}
 		if stopped {
 			return
 		}
