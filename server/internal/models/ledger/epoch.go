@@ -73,15 +73,19 @@ func (o *own) addMonth(r *record) {
 func (o *own) addWindows(r *record) {
 	for i := range r.charges {
 		c := &r.charges[i]
-		name := c.window + " " + c.key
-		if w := o.windows[name]; w != nil {
-			w.units += c.units
-			if c.of.Limit != nil {
-				w.charge.Limit, w.charge.HashTag = c.of.Limit, c.of.HashTag
-			}
-		} else if o.room() {
-			o.windows[name] = &ownWindow{*c.of, c.units}
+		o.addWindow(c.window+" "+c.key, c.of, c.units)
+	}
+}
+
+// addWindow adds units to a window. The limit that is restored is the last one that is known.
+func (o *own) addWindow(name string, c *Charge, units int64) {
+	if w := o.windows[name]; w != nil {
+		w.units += units
+		if c.Limit != nil {
+			w.charge.Limit, w.charge.HashTag = c.Limit, c.HashTag
 		}
+	} else if o.room() {
+		o.windows[name] = &ownWindow{*c, units}
 	}
 }
 
@@ -91,14 +95,7 @@ func (o *own) merge(other *own) {
 		o.addMonth(m)
 	}
 	for name, w := range other.windows {
-		if mine := o.windows[name]; mine != nil {
-			mine.units += w.units
-			if w.charge.Limit != nil {
-				mine.charge.Limit, mine.charge.HashTag = w.charge.Limit, w.charge.HashTag
-			}
-		} else if o.room() {
-			o.windows[name] = w
-		}
+		o.addWindow(name, &w.charge, w.units)
 	}
 	o.full = o.full || other.full
 }
@@ -156,9 +153,7 @@ func (o *own) restoration(epoch, instance string, now time.Time) *restoration {
 		w := o.windows[name]
 		c := w.charge
 		c.Units = w.units
-		r.records = append(r.records, &record{id: id(name), charges: []counted{{
-			window: c.Window.name(), expires: c.Window.End/1e6 + int64(keepWindows/time.Second), key: c.Key, units: c.Units,
-		}}})
+		r.records = append(r.records, &record{id: id(name), charges: []counted{c.counted()}})
 		if c.Limit == nil {
 			continue
 		}

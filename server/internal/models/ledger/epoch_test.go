@@ -163,7 +163,7 @@ func TestEmptied(t *testing.T) {
 		t.Errorf("only %d replies were lost", between.Done(testserver.Drop))
 	}
 
-	// What an instance had recorded that has died is lost.
+	// Nobody restores the records of an instance that has ended.
 	if err := direct.Client.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}

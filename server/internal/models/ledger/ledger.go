@@ -194,8 +194,9 @@ type Ledger struct {
 	running  sync.WaitGroup
 	instance string
 
-	// What one goroutine at a time uses: the epoch in which the ledger records, empty at first, those
-	// that the store has had, what it has recorded, what it is restoring, and limits by their text.
+	// Only one goroutine at a time uses these: first the one that recovers, then the one that writes.
+	// They are the epoch in which the ledger records, empty at first; the epochs that the store has had;
+	// what this instance has recorded; what it is restoring; and limits by their text.
 	epoch     string
 	known     map[string]bool
 	own       own
@@ -538,8 +539,14 @@ func (l *Ledger) recordOf(s *Settlement) *record {
 	return r
 }
 
+// counted returns a charge without alerts.
+func (c *Charge) counted() counted {
+	return counted{window: c.Window.name(), expires: c.Window.End/1e6 + int64(keepWindows/time.Second), key: c.Key, units: c.Units, of: c}
+}
+
+// counted returns a charge with the alerts that may be due.
 func (l *Ledger) counted(c *Charge) counted {
-	one := counted{window: c.Window.name(), expires: c.Window.End/1e6 + int64(keepWindows/time.Second), key: c.Key, units: c.Units, of: c}
+	one := c.counted()
 	if l.Webhook == "" || c.Count <= 0 || len(c.Alerts) == 0 {
 		return one
 	}

@@ -56,9 +56,9 @@ type recollection struct {
 	known    map[string]bool
 }
 
-// recall lets the ledger go on where the last process of the journal ended: in the epoch that the store
-// had then, with all that was recorded. What follows the last mark is left out: it is entered again, and
-// remembered when it is recorded.
+// recall continues where the last process of the journal ended: in the epoch that the store had then,
+// with everything that was recorded. It leaves out the lines after the last mark: they are entered
+// again, and remembered once they are recorded.
 func (l *Ledger) recall() error {
 	if _, lasts := l.book.(*shared); !lasts {
 		return nil
