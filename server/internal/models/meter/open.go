@@ -147,18 +147,6 @@ func (o *openHolds) set(key string, h openHold) {
 	o.byKey[key] = h
 }
 
-// held returns the keys of which something is held.
-func (o *openHolds) held() (keys []string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for key, h := range o.byKey {
-		if h.requests > 0 {
-			keys = append(keys, key)
-		}
-	}
-	return keys
-}
-
 // of returns what is held of a key.
 func (o *openHolds) of(key string) openHold {
 	o.mu.Lock()

@@ -111,3 +111,15 @@ func TestLargeBudget(t *testing.T) {
 		}
 	}
 }
+
+// held returns the keys of which something is held.
+func (o *openHolds) held() (keys []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for key, h := range o.byKey {
+		if h.requests > 0 {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
