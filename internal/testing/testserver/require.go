@@ -22,14 +22,20 @@ const RequireVariable = "WEIR_REQUIRE"
 func Require(t testing.TB, program string) string {
 	t.Helper()
 	path, err := lookPath(program)
-	switch {
-	case err == nil:
-	case required(program, os.Getenv(RequireVariable)):
-		t.Fatalf("%s is not installed, and %s names it: run scripts/setup.sh", program, RequireVariable)
-	default:
-		t.Skipf("SKIPPED, NOTHING WAS TESTED: %s is not installed: run scripts/setup.sh", program)
+	if err != nil {
+		Missing(t, program, program)
 	}
 	return path
+}
+
+// Missing ends a test that needs what scripts/setup.sh installs for a program: the test is skipped,
+// or fails if [RequireVariable] names the program.
+func Missing(t testing.TB, program, what string) {
+	t.Helper()
+	if required(program, os.Getenv(RequireVariable)) {
+		t.Fatalf("%s is not installed, and %s names %s: run scripts/setup.sh", what, RequireVariable, program)
+	}
+	t.Skipf("SKIPPED, NOTHING WAS TESTED: %s is not installed: run scripts/setup.sh", what)
 }
 
 // lookPath also finds daemons that a distribution keeps out of a user's PATH, and programs that

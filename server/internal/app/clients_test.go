@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -82,29 +81,19 @@ func grpcjs(t *testing.T) []string {
 	const folder = "testdata/grpcjs"
 	node := testserver.Require(t, "node")
 	if _, err := os.Stat(folder + "/node_modules"); err != nil {
-		missing(t, "node", "grpc-js", err)
+		testserver.Missing(t, "node", "grpc-js")
 	}
 	return []string{node, folder + "/matrix.js"}
 }
 
 func grpcio(t *testing.T) []string {
-	var err error
 	for _, python := range []string{"python3", "/usr/bin/python3"} {
-		if err = exec.CommandContext(t.Context(), python, "-c", "import grpc").Run(); err == nil {
+		if err := exec.CommandContext(t.Context(), python, "-c", "import grpc").Run(); err == nil {
 			return []string{python, "testdata/grpcio/matrix.py"}
 		}
 	}
-	missing(t, "grpcio", "grpcio", err)
+	testserver.Missing(t, "grpcio", "grpcio")
 	return nil
-}
-
-// missing fails a test if what it needs is required, and skips it otherwise.
-func missing(t *testing.T, name, what string, err error) {
-	t.Helper()
-	if strings.Contains(os.Getenv(testserver.RequireVariable), name) {
-		t.Fatalf("%s is not installed: run scripts/setup.sh: %v", what, err)
-	}
-	t.Skipf("SKIPPED, NOTHING WAS TESTED: %s is not installed: run scripts/setup.sh", what)
 }
 
 // proxy starts a program before two servers and returns where it listens.

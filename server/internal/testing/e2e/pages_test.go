@@ -268,10 +268,7 @@ func TestIORedisDocs(t *testing.T) {
 	t.Parallel()
 	node := testserver.Require(t, "node")
 	if _, err := os.Stat(pages.Path("clients/node/node_modules/ioredis")); err != nil {
-		if strings.Contains(os.Getenv(testserver.RequireVariable), "node") {
-			t.Fatalf("ioredis is not installed: run scripts/setup.sh: %v", err)
-		}
-		t.Skip("SKIPPED, NOTHING WAS TESTED: ioredis is not installed: run scripts/setup.sh")
+		testserver.Missing(t, "node", "ioredis")
 	}
 	w := serve(t, "../../rules/demo.yaml", "memory", "--resp", "127.0.0.1:0")
 	_, port, _ := net.SplitHostPort(w.resp)
