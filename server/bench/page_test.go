@@ -227,8 +227,8 @@ func grouped(whole string) string {
 }
 
 func setup(m measured) string {
-	return fmt.Sprintf("Measured on %s, on two cores of an %s that other programs shared: Go %s, Redis %s on the same machine, %s.",
-		m.config("date"), m.config("cpu"), strings.TrimPrefix(m.config("go"), "go"), m.config("redis"), m.config("peers"))
+	return fmt.Sprintf("Medians of rounds, of which there were %d, measured on %s on two cores of an %s that other programs shared: Go %s, Redis %s on the same machine, %s.",
+		len(m[0].rounds["sec/op"]), m.config("date"), m.config("cpu"), strings.TrimPrefix(m.config("go"), "go"), m.config("redis"), m.config("peers"))
 }
 
 func listenersTable(m measured) string {
@@ -342,7 +342,7 @@ func memoryTables(m measured) string {
 		var g grid
 		for _, r := range all {
 			if r.scenario == scenario {
-				g.number(r.labels["limiter"], map[string]string{"1": "1 thread"}[r.labels["callers"]]+map[string]string{"2": "2 threads", "8": "8 callers"}[r.labels["callers"]], r, "sec/op", 1e9)
+				g.number(r.labels["limiter"], map[string]string{"1": "1 thread", "2": "2 threads", "8": "8 callers"}[r.labels["callers"]], r, "sec/op", 1e9)
 			}
 		}
 		for _, r := range all {
