@@ -6,8 +6,8 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// Fills reports whether [FillRest] completes the answer to an act, before the act is decided: not
-// if it amends a take whose caller was told of a refusal.
+// Fills reports whether [FillRest] completes the answer to an act. Call it before the act is decided.
+// It does not complete the amendment of a take that was refused.
 func Fills(a *weir.Act) bool { return a.Kind != KindAmend || a.Allowed() }
 
 // FillRest completes the decisions on a granted take, or on what ends it, if the act lists

@@ -6,14 +6,14 @@
 -- string has others, or nil, whether the string is replaced}.
 
 -- @functions
--- The last place of a counter that was written, or read by itself, and as text: its first and its
--- last byte. To pass a number to Redis costs more than to pass a text. The last counter that was read
--- by itself: its key and bucket.
+-- offset returns a number as a text: passing a number to Redis costs more.
 local offsets = {}
 local function offset(n)
   offsets[n] = offsets[n] or tostring(n)
   return offsets[n]
 end
+-- spot is the last place of a counter that was written, or read by itself, and as text: its first and
+-- its last byte. The last counter that was read by itself has this key, bucket and number of units.
 spot, whole = {}, {[2] = {true, 2, 1, 0}, [3] = {true, 3, 1, 0}, [4] = {true, 4, 1, 0}}
 local last_key, last_bucket, last_units
 

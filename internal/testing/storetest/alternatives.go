@@ -58,8 +58,8 @@ func badAlternatives(b *bench) {
 	}
 }
 
-// amendedToNothing: a caller who was told that no alternative was evaluated was granted none, and
-// so is the one that repeats the take.
+// amendedToNothing amends a take whose answer was that no alternative was evaluated. The amendment
+// grants nothing, and the same take, repeated, is granted nothing either.
 func amendedToNothing(b *bench) {
 	l := weir.PerSecond(5).MustCompile()
 	take := func(kind weir.Kind, id string) *weir.Act {

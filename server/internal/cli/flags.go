@@ -21,8 +21,9 @@ import (
 // groupOf is the annotation of a flag with its heading in help texts.
 const groupOf = "weir_group"
 
-// fromVariable is the annotation of a flag that has an environment variable: each setting of a
-// server, and how commands reach one. What a command is asked to do comes from its line only.
+// fromVariable is the annotation of a flag that an environment variable can set: the settings of
+// servers, and the addresses and credentials of the store and of the admin listener. Other flags can
+// only be given on the command line.
 const fromVariable = "weir_variable"
 
 // hint leads from a mistake in the flags of a command to its help. It says which flag was probably

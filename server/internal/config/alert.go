@@ -11,8 +11,8 @@ const percentPattern = `^([1-9][0-9]?|100)%$`
 
 var percentForm = regexp.MustCompile(percentPattern)
 
-// alerts reads the percents of a limit at which an alert is due. Only windows that are told apart
-// by their start, and are not too many, can have alerts that are recorded once.
+// alerts reads the percents of a limit at which an alert is due. An alert is recorded once for each
+// window, so that all keys must share windows, and these must be of a day or longer.
 func (p *parser) alerts(o object, l *RateLimit) {
 	if p.get(o, "alert") == nil {
 		return

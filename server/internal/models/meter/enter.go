@@ -131,7 +131,7 @@ func (own *held) enter(u usage, free bool) {
 	used := func(meter string) int64 { return own.of(meter, u, 0) }
 	s.Used = ledger.Numbers{Requests: 1}
 	if free {
-		// Models that no provider knows are not told apart.
+		// Clients can invent names of models, so that unpaid requests count for the row of the price table.
 		s.Model = own.e.row()
 	} else {
 		s.Used.Input, s.Used.Cached, s.Used.Output, s.Used.USD = used(config.MeterInput), used(config.MeterCached), used(config.MeterOutput), used(config.MeterUSD)

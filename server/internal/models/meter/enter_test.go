@@ -118,8 +118,8 @@ func TestEntered(t *testing.T) {
 	}
 }
 
-// TestMeOfLedger wants what is settled told apart from what open requests hold, at whichever
-// instance.
+// TestMeOfLedger wants GET /v1/me to show what is settled as used, and what open requests hold as held,
+// at any instance.
 func TestMeOfLedger(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -257,7 +257,7 @@ func TestAlerts(t *testing.T) {
 		done.Wait()
 	}
 	ask(28, one, other)
-	testserver.Eventually(t, "what the dying instance was told", func() bool { return other.proxy.Ledger.Waiting() == 0 })
+	testserver.Eventually(t, "the settlements of the other instance", func() bool { return other.proxy.Ledger.Waiting() == 0 })
 	// It has recorded alerts and delivered none.
 	_ = dies.Close()
 	ask(each-28, one)
