@@ -79,7 +79,7 @@ func TestTwinsOnCluster(t *testing.T) {
 	client := dialCluster(t, testserver.StartCluster(t, 3))
 	seeds := []uint64{*twinSeed}
 	if *twinSeed == 0 {
-		seeds = []uint64{1, 4, 5, 7, 8, 19, 26, 34}
+		seeds = []uint64{1, 4, 5, 7, 8, 19, 26, 34, 154}
 	}
 	for name, wrap := range map[string]func(weir.Taker) weir.Taker{
 		"one slot":             func(next weir.Taker) weir.Taker { return beside{next} },
@@ -152,12 +152,20 @@ func TestApartLikeMemory(t *testing.T) {
 	for i := range amended.Decisions {
 		amended.Decisions[i] = weir.Decision{Outcome: weir.Granted, Granted: 4}
 	}
-	inRoom := func(kind weir.Kind, id string, lease time.Duration) *weir.Act {
-		room := weir.Limit{Algorithm: weir.Concurrency, Count: 1, Period: lease}.MustCompile()
-		a := storetest.NewAct(weir.Charge{Key: "a", Limit: wide, Cost: 1}, weir.Charge{Key: "room", Limit: room, Cost: 1})
-		a.Kind, a.ID, a.Scope, a.Attempt = kind, id, algo.Scope{Owner: "caller"}, 1
+	room := func(name string, lease time.Duration) weir.Charge {
+		return weir.Charge{Key: name, Limit: weir.Limit{Algorithm: weir.Concurrency, Count: 2, Period: lease}.MustCompile(), Cost: 1}
+	}
+	inRooms := func(kind weir.Kind, rooms ...weir.Charge) *weir.Act {
+		a := storetest.NewAct(append([]weir.Charge{{Key: "a", Limit: wide, Cost: 1}}, rooms...)...)
+		a.Kind, a.ID, a.Scope, a.Attempt = kind, "id", algo.Scope{Owner: "caller"}, 1
+		if a.Hold = time.Hour; kind == acts.KindTake {
+			a.Hold = 0
+		}
 		return a
 	}
+	ends, lasts, other := room("ends", time.Millisecond), room("lasts", time.Minute), room("other", time.Minute)
+	levels := storetest.NewAct(ends, lasts, other)
+	levels.Dry = true
 	left := storetest.NewAct(weir.Charge{Key: "new", Limit: wide}, weir.Charge{Key: "a", Limit: wide}, weir.Charge{Key: "b", Limit: wide})
 	for name, acts := range map[string][]*weir.Act{
 		"an empty queue is charged twice": {twice, storetest.NewAct(upTo("queue", queue))},
@@ -165,8 +173,23 @@ func TestApartLikeMemory(t *testing.T) {
 		"a guarantee without its budget":  {mixed, &release, storetest.NewAct(guarantee)},
 		"a release lists a new limit":     {taken, owned(acts.KindRelease, "new", "a"), left},
 		"a lease is renewed too late": {
-			inRoom(acts.KindTake, "late", time.Millisecond), inRoom(acts.KindRenew, "late", time.Millisecond),
-			inRoom(acts.KindWithdraw, "late", time.Millisecond), left,
+			inRooms(acts.KindTake, ends), inRooms(acts.KindRenew, ends), levels, inRooms(acts.KindWithdraw, ends), left,
+		},
+		"the first of several leases is renewed too late": {
+			inRooms(acts.KindTake, ends, lasts, other), inRooms(acts.KindRenew, ends, lasts, other), levels,
+			inRooms(acts.KindWithdraw, ends, lasts, other), levels, left,
+		},
+		"the last of several leases is renewed too late": {
+			inRooms(acts.KindTake, other, lasts, ends), inRooms(acts.KindRenew, other, lasts, ends), levels,
+			inRooms(acts.KindWithdraw, other, lasts, ends), levels, left,
+		},
+		"several leases are renewed": {
+			inRooms(acts.KindTake, other, lasts), inRooms(acts.KindRenew, other, lasts), levels,
+			inRooms(acts.KindWithdraw, other, lasts), levels, left,
+		},
+		"a renewal lists a new lease": {
+			inRooms(acts.KindTake, other), inRooms(acts.KindRenew, other, lasts), levels,
+			inRooms(acts.KindRelease, other), inRooms(acts.KindRenew, other, lasts), levels, left,
 		},
 		// The refused take is as unknown in the slot where it was undone as in the other.
 		"an ID is amended after a refusal": {withdrawn, refused, amended, left},

@@ -20,10 +20,12 @@ const undoable = time.Minute
 // A job is an act whose keys lie in one hash slot or in several. The slots are asked for
 // their parts in the order of the charges, those with leases first to renew them. If one refuses, the later ones only report
 // their decisions without a charge, and the takes of the earlier ones are amended. A
-// KindAmend asks all slots at once.
+// KindAmend asks all slots at once. A renewal is preceded by dry runs in the slots with leases whose
+// turn comes later, so that nothing is renewed if one of them has ended.
 type job struct {
 	*weir.Act
 	identity
+	dryRuns []*part // to be answered before any part is sent
 	parts   []*part
 	next    int // the part whose turn it is
 	refused bool
@@ -67,7 +69,6 @@ func (s *Store) newJob(a *weir.Act) *job {
 		return j
 	}
 	if a.Kind == acts.KindRenew {
-		// If the lease of a slot has ended, nothing else is renewed.
 		slices.SortStableFunc(j.parts, func(p, q *part) int { return q.leases(a) - p.leases(a) })
 	}
 	id := a.ID
@@ -94,6 +95,11 @@ func (s *Store) newJob(a *weir.Act) *job {
 			for i, n := range p.from {
 				p.Decisions[i] = a.Decisions[n]
 			}
+		}
+		if a.Kind == acts.KindRenew && n > 0 && p.leases(a) > 0 {
+			run := &part{whole: j, slot: p.slot, from: p.from, Act: p.cut(a)}
+			run.ID, run.Dry = a.ID, true
+			j.dryRuns = append(j.dryRuns, run)
 		}
 	}
 	return j
@@ -143,6 +149,9 @@ func (p *part) cut(a *weir.Act) *weir.Act {
 
 // due returns the parts that can be sent at the same time.
 func (j *job) due() []*part {
+	if len(j.dryRuns) > 0 {
+		return j.dryRuns
+	}
 	if j.atOnce() {
 		return j.parts[j.next:]
 	}
@@ -156,6 +165,9 @@ func (j *job) atOnce() bool {
 
 // later returns the parts that are not due yet, which later acts must not overtake.
 func (j *job) later() []*part {
+	if len(j.dryRuns) > 0 {
+		return j.parts
+	}
 	if j.atOnce() {
 		return nil
 	}
@@ -169,6 +181,8 @@ func (j *job) advance() {
 		return
 	}
 	switch p := j.parts[j.next]; {
+	case len(j.dryRuns) > 0:
+		j.finishDryRuns()
 	case p.whole == nil:
 		j.next++
 	case j.undoing:
@@ -179,6 +193,18 @@ func (j *job) advance() {
 		j.abort(p)
 	default:
 		j.collect(p)
+	}
+}
+
+// finishDryRuns takes the answers to the dry runs. If one fails, no part is sent.
+func (j *job) finishDryRuns() {
+	runs := j.dryRuns
+	j.dryRuns = nil
+	for _, p := range runs {
+		if p.Err != nil && !j.unknownTo(p) {
+			j.Err, j.next = p.Err, len(j.parts)
+			return
+		}
 	}
 }
 

@@ -37,9 +37,10 @@ type answer struct {
 }
 
 const (
-	codeOutside = 7
-	codeAmended = 8
-	codeLost    = 9
+	codeOutside  = 7
+	codeAmended  = 8
+	codeLost     = 9
+	codePossible = 10
 )
 
 // decode answers the acts.
@@ -96,6 +97,7 @@ func (b *batch) decodeWhole(r *reader, got *answer) error {
 			if it.part != nil {
 				it.part.lost = true
 			}
+		case code == codePossible && it.act.Dry:
 		case code < codeOutside:
 			it.act.Err = fmt.Errorf("weir: %v: %w", it.act.Kind, weir.IDError(code))
 		default:

@@ -6,7 +6,7 @@ local request, foreign = ARGV[1], 0
 local reply, answers, outside = {0}, 0, false
 do -- names that extensions do not see
   local TAKE, REFUND, SETTLE, RELEASE, RENEW, RESET, RECORD, AMEND, WITHDRAW = 0, 1, 2, 3, 4, 5, 6, 7, 8
-  local UNKNOWN_ID, REUSED, SETTLED, RELEASED, OVER_REFUND, BUSY, OUTSIDE, LOST = 1, 2, 3, 4, 5, 6, 7, 9
+  local UNKNOWN_ID, REUSED, SETTLED, RELEASED, OVER_REFUND, BUSY, OUTSIDE, LOST, POSSIBLE = 1, 2, 3, 4, 5, 6, 7, 9, 10
   -- The states of a record; the bytes of its attempts at most; how long an early end lives and
   -- an attempt may be on its way, in ms; and the attempt that cannot be withdrawn.
   local NONE, TOMBSTONE, DENIED, OPEN, CLOSED, MOST, EARLY, LATE, NOBODY = 0, 1, 2, 3, 4, 8 * 32, 10000, 60000, '\0\0\0\0\0\0\0\0'
