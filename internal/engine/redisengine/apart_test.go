@@ -152,9 +152,6 @@ func TestApartLikeMemory(t *testing.T) {
 	for i := range amended.Decisions {
 		amended.Decisions[i] = weir.Decision{Outcome: weir.Granted, Granted: 4}
 	}
-	room := func(name string, lease time.Duration) weir.Charge {
-		return weir.Charge{Key: name, Limit: weir.Limit{Algorithm: weir.Concurrency, Count: 2, Period: lease}.MustCompile(), Cost: 1}
-	}
 	inRooms := func(kind weir.Kind, rooms ...weir.Charge) *weir.Act {
 		a := storetest.NewAct(append([]weir.Charge{{Key: "a", Limit: wide, Cost: 1}}, rooms...)...)
 		a.Kind, a.ID, a.Scope, a.Attempt = kind, "id", algo.Scope{Owner: "caller"}, 1
@@ -214,6 +211,48 @@ func TestApartLikeMemory(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLeaseEndsDuringRenewal has the last of two leases end between the dry run of its renewal and
+// the renewal: the caller is told so, and a release ends the other.
+func TestLeaseEndsDuringRenewal(t *testing.T) {
+	t.Parallel()
+	now, step := int64(1_750_000_000_000_000), int64(0)
+	store, err := redisengine.NewWithClock(dialCluster(t, testserver.StartCluster(t, 3)), redisengine.Options{Timeout: time.Minute}, func() int64 {
+		now += step
+		return now
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(kind weir.Kind, id string) *weir.Act {
+		a := storetest.NewAct(room("lasts", time.Minute), room("ends", 2*time.Millisecond))
+		a.Kind, a.ID, a.Scope.Owner, a.Dry = kind, id, "caller", id == ""
+		store.Take(t.Context(), []*weir.Act{a})
+		return a
+	}
+	if a := ask(acts.KindTake, "id"); a.Err != nil || !a.Allowed() {
+		t.Fatal(a.Decisions, a.Err)
+	}
+	step = 750
+	if a := ask(acts.KindRenew, "id"); !errors.Is(a.Err, weir.ErrUnknownID) {
+		t.Errorf("renewed with %v, want an unknown id", a.Err)
+	}
+	step = 0
+	if a := ask(acts.KindTake, ""); a.Err != nil || a.Decisions[0].ResetAfter != time.Minute-750*time.Microsecond {
+		t.Error("the first lease:", a.Decisions, a.Err)
+	}
+	if a := ask(acts.KindRelease, "id"); a.Err != nil {
+		t.Error(a.Err)
+	}
+	if a := ask(acts.KindTake, ""); a.Err != nil || a.Decisions[0].Remaining != 2 || a.Decisions[1].Remaining != 2 {
+		t.Error("after the release:", a.Decisions, a.Err)
+	}
+}
+
+// room asks for one of two slots of a key.
+func room(key string, lease time.Duration) weir.Charge {
+	return weir.Charge{Key: key, Limit: weir.Limit{Algorithm: weir.Concurrency, Count: 2, Period: lease}.MustCompile(), Cost: 1}
 }
 
 var fixed = weir.Limit{Algorithm: weir.FixedWindow, Count: 1_000_000, Period: slow, Anchor: weir.AnchorFirst}
