@@ -25,8 +25,7 @@ import (
 )
 
 // one asks for one act at a time. It records instead of refunding a take without an ID, because
-// an undone charge leaves low-water marks, which make such a refund exact. Refunds by id of several charges are releases: of
-// one that asks for too much in a later slot, what lies before is refunded. No anonymous
+// an undone charge leaves low-water marks, which make such a refund exact. No anonymous
 // take asks for slots, because undoing another charge would renew how long a refusal of
 // slots is remembered. No take of up to some units has alternatives beside other charges: a hash
 // slot that is asked later chooses the first alternative that has the units granted before, not the
@@ -43,10 +42,7 @@ func (o one) Take(ctx context.Context, all []*weir.Act) {
 				a.Charges[n].UpTo = 0
 			}
 		}
-		switch {
-		case a.Kind == acts.KindRefund && a.ID != "" && len(a.Charges) > 1:
-			a.Kind = acts.KindRelease
-		case a.Kind == acts.KindRefund && a.ID == "" && !a.Anonymous:
+		if a.Kind == acts.KindRefund && a.ID == "" && !a.Anonymous {
 			a.Kind = acts.KindRecord
 		}
 		o.Taker.Take(ctx, all[i:i+1])
@@ -160,6 +156,13 @@ func TestApartLikeMemory(t *testing.T) {
 		}
 		return a
 	}
+	refund := func(costs ...int64) *weir.Act {
+		a := owned(acts.KindRefund, "a", "b")
+		for i := range a.Charges {
+			a.Charges[i].Cost = costs[i]
+		}
+		return a
+	}
 	ends, lasts, other := room("ends", time.Millisecond), room("lasts", time.Minute), room("other", time.Minute)
 	levels := storetest.NewAct(ends, lasts, other)
 	levels.Dry = true
@@ -190,6 +193,8 @@ func TestApartLikeMemory(t *testing.T) {
 		},
 		// The refused take is as unknown in the slot where it was undone as in the other.
 		"an ID is amended after a refusal": {withdrawn, refused, amended, left},
+		"a refund of too much, last":       {taken, refund(2, 5), left, refund(2, 3), left},
+		"a refund of too much, first":      {taken, refund(5, 2), left, refund(3, 2), left},
 		"a settlement lists a new limit":   {taken, owned(acts.KindSettle, "new", "b"), left},
 	} {
 		t.Run(name, func(t *testing.T) {

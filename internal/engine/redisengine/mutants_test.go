@@ -146,7 +146,7 @@ var mutants = []mutation{
 	{"a repeat is no attempt", "r.standing .. attempt\n      note", "r.standing\n      note", weir.TokenBucket},
 	{"an amendment is not firm", "r.firm = r.firm or not elsewhere", "r.firm = r.firm", weir.FixedWindow},
 	{"a renewal is not firm", "r.firm, r.early = true, nil", "r.early = nil", weir.Concurrency},
-	{"an early end is forgotten", "if not r.early then", "if false then", weir.GCRA},
+	{"an early end is forgotten", "if not r.early and not dry then", "if false then", weir.GCRA},
 	{"a take forgets an early end", "early = r.early, lines = lines", "lines = lines", weir.FixedWindow},
 	{"an early settlement releases", "return kind == RELEASE and 0 or", "return 0 or", weir.TokenBucket},
 	{"a take that was ended early is not closed", "if r.early and granted and not elsewhere then", "if false then", weir.FixedWindow},

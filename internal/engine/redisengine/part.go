@@ -20,8 +20,8 @@ const undoable = time.Minute
 // A job is an act whose keys lie in one hash slot or in several. The slots are asked for
 // their parts in the order of the charges, those with leases first to renew them. If one refuses, the later ones only report
 // their decisions without a charge, and the takes of the earlier ones are amended. A
-// KindAmend asks all slots at once. A renewal is preceded by dry runs in the slots with leases whose
-// turn comes later, so that nothing is renewed if one of them has ended.
+// KindAmend asks all slots at once. Renewals and refunds are preceded by dry runs in the slots whose
+// turn comes later, so that nothing is done if one of them cannot do its part.
 type job struct {
 	*weir.Act
 	identity
@@ -96,7 +96,7 @@ func (s *Store) newJob(a *weir.Act) *job {
 				p.Decisions[i] = a.Decisions[n]
 			}
 		}
-		if a.Kind == acts.KindRenew && n > 0 && p.leases(a) > 0 {
+		if n > 0 && p.mayFail(a) {
 			run := &part{whole: j, slot: p.slot, from: p.from, Act: p.cut(a)}
 			run.ID, run.Dry = a.ID, true
 			j.dryRuns = append(j.dryRuns, run)
@@ -133,6 +133,12 @@ func (p *part) leases(a *weir.Act) (n int) {
 		}
 	}
 	return n
+}
+
+// mayFail reports whether the part of an act about a take can be impossible where others are not:
+// the lease to renew has ended, or a refund asks for more than was granted.
+func (p *part) mayFail(a *weir.Act) bool {
+	return a.Kind == acts.KindRenew && p.leases(a) > 0 || a.Kind == acts.KindRefund && a.ID != ""
 }
 
 // cut returns an act with the part's charges.

@@ -1,7 +1,7 @@
 -- Does an act that is no take: it changes what acts of earlier calls have charged. No other act
 -- of the call has its keys; one with the same ID may have its record.
 -- Uses kind, n, KEY, COST, BLOCK and blocked_units (nil: no limit has blocks), first (where the charges begin in the request), immediate,
--- elsewhere, dry (only of a renewal), holder, lease and the act's record. Changes the keys' state, sets code where
+-- elsewhere, dry (only of a renewal or a refund), holder, lease and the act's record. Changes the keys' state, sets code where
 -- the act cannot be done, and appends the decisions to reply.
 
 -- give takes up to so many units of a whole grant back from key k and returns how much

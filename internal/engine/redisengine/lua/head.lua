@@ -17,7 +17,8 @@
 --                5 reset, 6 record, 7 amend, 8 withdraw; 128 more: blocks follow), charges, flags (1 more follows,
 --                2 immediate, 4 a run and nothing else, 8 refused elsewhere,
 --                16 keeps follow, 32 anonymous, with 1, 64 alternatives follow, 128 a take
---                that charges nothing, without 1, or the dry run of a renewal)
+--                that charges nothing, without 1, or the dry run of a renewal or
+--                a refund)
 --                                                            B B B
 --                with flag 1: key of the record or 0, its life in ms if the act is
 --                granted and if not (0: no record), longest wait, lease of a
@@ -48,7 +49,7 @@
 -- list are left alone, and others are not evaluated. An act over several slots of a cluster comes
 -- in parts, one a slot, each with the name of the whole. Once a part is refused, later ones come
 -- with flag 8 and are charged nothing; earlier ones are amended. Leases in several slots are
--- renewed after dry runs.
+-- renewed, and charges in several slots refunded, after dry runs.
 --
 -- To amend the take with an id is to charge exactly what its caller was told. Its record
 -- says so from then on, even if the take arrives later. If the caller was told that one
@@ -71,7 +72,7 @@
 --              keys that held values of others               I2
 --              an act: code (0 decided, 1 … 6 an error of its id, 7 outside the
 --                calendar windows in the request, 8 decided as a caller amended it, 9 the
---                lease to renew has ended, 10 a dry run: the renewal is possible), at
+--                lease to renew has ended, 10 a dry run: it is possible), at
 --                                                            B I7
 --              if decided, a charge: outcome (0 not evaluated, 1 granted, 2 refused,
 --                3 not charged, 4 refused for ever, 5 waived, 6 refused by a block, 7 granted although the

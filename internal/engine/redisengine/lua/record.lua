@@ -75,7 +75,7 @@ if record > 0 and not outside then
     code = UNKNOWN_ID
   elseif kind ~= TAKE and kind ~= AMEND and r.state < OPEN then
     code = UNKNOWN_ID
-    if not r.early then
+    if not r.early and not dry then
       local life = r.state == NONE and EARLY or max(EARLY, left(record))
       r.early = pack('>I7Bc8', now + EARLY * 1000, kind, content)
       for i = 1, n do
