@@ -198,6 +198,7 @@ func (c *call) roomIn(a *weir.Act, i, end int) int64 {
 
 func (c *call) grant(a *weir.Act, now int64) {
 	most := c.most(a, 0, len(a.Charges))
+	var beyond []int64 // units of each charge that are granted but not charged
 	for i := range a.Charges {
 		t, granted, d := &c.slots[c.slotOf[i]], a.Charges[i].Cost, &a.Decisions[i]
 		if d.Outcome == weir.NotEvaluated {
@@ -219,7 +220,12 @@ func (c *call) grant(a *weir.Act, now int64) {
 			continue
 		}
 		if c.wants[i].forced {
-			t.overcharge(granted)
+			if more := granted - t.overcharge(granted); more > 0 {
+				if beyond == nil {
+					beyond = make([]int64, len(a.Charges))
+				}
+				beyond[i] = more
+			}
 			continue
 		}
 		t.state.Used += granted
@@ -227,6 +233,20 @@ func (c *call) grant(a *weir.Act, now int64) {
 			t.state.Hold(c.record, now, now+t.rule.Period)
 			t.dirty = true
 		}
+	}
+	if beyond != nil && a.ID != "" {
+		c.noteGranted(a, beyond, now)
+	}
+}
+
+// noteGranted notes the units that a granted act was charged, for the record of its ID: those
+// beyond the bound of a guaranteed charge are never given back.
+func (c *call) noteGranted(a *weir.Act, beyond []int64, now int64) {
+	c.charged = make([]algo.Grant, len(a.Charges))
+	for i := range a.Decisions {
+		d := &a.Decisions[i]
+		units := d.Granted - beyond[i]
+		c.charged[i] = algo.Grant{Units: units, Whole: units, At: now, Delay: d.Delay.Microseconds()}
 	}
 }
 

@@ -39,7 +39,8 @@ type record struct {
 	lines  []uint64 // the names of the take's charges
 	answer answer   // to the take
 	// charged has what is charged for each line, if that differs from the answer: the take was
-	// amended, or charged although it was refused. Else nil.
+	// amended, charged although it was refused, or guaranteed more than its budget was charged.
+	// Else nil.
 	charged []algo.Grant
 	kind    weir.Kind // of the act that closed it
 	closing answer    // to that act, a decision for each line

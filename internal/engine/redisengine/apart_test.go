@@ -114,6 +114,7 @@ func TestTwinsOnCluster(t *testing.T) {
 func TestApartLikeMemory(t *testing.T) {
 	t.Parallel()
 	client := dialCluster(t, testserver.StartCluster(t, 3))
+	wide := fixedOf(10)
 	queue := weir.Limit{Algorithm: weir.LeakyBucket, Count: 10, Period: time.Second, Burst: 20}.MustCompile()
 	short := weir.Limit{Algorithm: weir.FixedWindow, Count: 100, Period: time.Millisecond}.MustCompile()
 	shares, err := weir.Shares{Limit: weir.PerMinute(100), Headroom: 50, Guarantees: map[string]int64{"class": 20}}.Compile()
@@ -130,9 +131,18 @@ func TestApartLikeMemory(t *testing.T) {
 	mixed.ID, mixed.Scope.Owner = "id", mixed.Charges[0].Key
 	release := *mixed
 	release.Kind, release.Decisions = acts.KindRelease, make([]weir.Decision, len(mixed.Charges))
+	// Of the second take, the budget has room for some units only, and the other hash slot for none.
+	beyond := func(cost int64) *weir.Act {
+		tight := weir.Limit{Count: 5, Period: time.Hour}.MustCompile()
+		return storetest.NewAct(weir.Charge{Key: "b", Limit: queue, Cost: cost},
+			weir.Charge{Key: "b", Limit: tight, Cost: cost, Guaranteed: true}, weir.Charge{Key: "narrow", Limit: fixedOf(12), Cost: cost})
+	}
+	some := beyond(1)
+	for i := range some.Charges {
+		some.Charges[i].UpTo = 5
+	}
 	guarantee.Cost = 0
 	// By a changed list of limits, the first slot that is asked does not know the id.
-	wide := fixedOf(10)
 	owned := func(kind weir.Kind, keys ...string) *weir.Act {
 		var charges []weir.Charge
 		for _, key := range keys {
@@ -171,6 +181,8 @@ func TestApartLikeMemory(t *testing.T) {
 		"an empty queue is charged twice": {twice, storetest.NewAct(upTo("queue", queue))},
 		"a queue is charged twice":        {storetest.NewAct(weir.Charge{Key: "queue", Limit: queue, Cost: 3}), twice, storetest.NewAct(upTo("queue", queue))},
 		"a guarantee without its budget":  {mixed, &release, storetest.NewAct(guarantee)},
+		"a guarantee beyond its budget":   {beyond(7), beyond(6), beyond(0)},
+		"a guarantee of up to some units": {beyond(9), some, beyond(0)},
 		"a release lists a new limit":     {taken, owned(acts.KindRelease, "new", "a"), left},
 		"a lease is renewed too late": {
 			inRooms(acts.KindTake, ends), inRooms(acts.KindRenew, ends), levels, inRooms(acts.KindWithdraw, ends), left,

@@ -135,7 +135,7 @@ var mutants = []mutation{
 	{"a take that costs nothing is made in all alternatives", "if chosen and (holds or not peeks) then", "if chosen and not peeks then", weir.GCRA},
 	{"a take that costs nothing is made in the first alternative", "units = min(units, rule[3] - used - need, blocked(i) and 0 or units)", "units = 0", weir.GCRA},
 	{"a guarantee is refused by its budget", "keep >= 0 and used + need > rule[3]", "used + need > rule[3]", weir.GCRA},
-	{"a guarantee is charged beyond any debt", "cost = max(0, min(cost, RULE[k][5] - USED[k]))", "cost = cost", weir.GCRA},
+	{"a guarantee is charged beyond any debt", "cost = max(0, RULE[k][5] - USED[k])", "cost = cost", weir.GCRA},
 	{"a guaranteed charge seems to have more room", "KEEP and max(0, KEEP[i]) or 0\n  if fits", "KEEP and KEEP[i] or 0\n  if fits", weir.GCRA},
 	{"an up-to is as small as its budget", "(SKIP and SKIP[i] or keep < 0) and most", "SKIP and SKIP[i] and most", weir.GCRA},
 	{"an up-to takes the first alternative", "units > granted", "false", weir.TokenBucket},

@@ -30,6 +30,7 @@ type job struct {
 	next    int // the part whose turn it is
 	refused bool
 	undoing bool
+	keep    int64   // the units that are left when it is undone
 	failed  []*part // what could not be undone
 	// unknown is the error of a slot that does not know the ID. Another one may know it.
 	unknown error
@@ -339,7 +340,7 @@ func (j *job) finishAmend() {
 
 // undo replaces the parts by amendments that leave no more than keep units charged.
 func (j *job) undo(parts []*part, keep int64) {
-	j.parts, j.next, j.undoing = nil, 0, true
+	j.parts, j.next, j.undoing, j.keep = nil, 0, true, keep
 	for _, p := range parts {
 		if keep == 0 && j.Err == nil {
 			j.notCharged(p)
@@ -393,7 +394,11 @@ func (j *job) finishUndo() {
 		}
 		for i, n := range p.from {
 			if d := p.Decisions[i]; j.Err == nil {
-				if d.Granted > 0 {
+				switch {
+				case d.Outcome == weir.Granted && !p.amended:
+					// A guaranteed charge may have been charged less.
+					d.At, d.Granted = j.Decisions[n].At, j.keep
+				case d.Granted > 0:
 					d.At = j.Decisions[n].At
 				}
 				j.Decisions[n] = d

@@ -80,6 +80,33 @@ func amendedToNothing(b *bench) {
 	}
 }
 
+// guaranteeBeyondTheBound: units that a guaranteed charge was granted beyond its limit's bound were
+// not charged, so that they are not given back.
+func guaranteeBeyondTheBound(b *bench) {
+	class, budget := weir.PerSecond(1000).MustCompile(), weir.Limit{Count: 5, Period: time.Hour}.MustCompile()
+	about := func(kind weir.Kind, id string, cost int64) *weir.Act {
+		a := NewAct(alt("class", class, cost, 0, 0), alt("budget", budget, cost, 0, 0))
+		a.Kind, a.ID, a.Scope.Owner, a.Charges[1].Guaranteed = kind, id, "owner", true
+		return a
+	}
+	level := func() weir.Decision {
+		a := NewAct(alt("budget", budget, 0, 0, 0))
+		b.take(a)
+		return a.Decisions[0]
+	}
+	b.take(about(acts.KindTake, "first", 8))
+	want := level()
+	for kind, cost := range map[weir.Kind]int64{acts.KindRelease: 8, acts.KindRefund: 8, acts.KindSettle: 0} {
+		take, end := about(acts.KindTake, kind.String(), 8), about(kind, kind.String(), cost)
+		if b.take(take, end); take.Decisions[1].Granted != 8 {
+			b.Errorf("%v: granted %v", kind, take.Decisions)
+		}
+		if got := level(); got != want {
+			b.Errorf("after a %v: %v, before the take %v", kind, got, want)
+		}
+	}
+}
+
 // amendedRefusal: units that a refusal was charged go back as those of a grant do.
 func amendedRefusal(b *bench) {
 	for _, algorithm := range []weir.Algorithm{weir.GCRA, weir.TokenBucket, weir.LeakyBucket} {

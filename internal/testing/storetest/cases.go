@@ -29,6 +29,7 @@ var cases = append(textCases(), []testCase{
 	{"alternatives that cannot be decided are an error", badAlternatives},
 	{"a take that is amended to no alternative was not granted", amendedToNothing},
 	{"a charged refusal is given back exactly", amendedRefusal},
+	{"what a guarantee was not charged is not given back", guaranteeBeyondTheBound},
 	{"many attempts are all withdrawn, in any order", manyAttempts},
 	{"a take has so many attempts and no more", busy},
 	{"a block lasts as long as the refusal said", blockLasts},

@@ -62,8 +62,10 @@ for i = 1, n do
       end
       EXT[k][holder], DIRTY[k] = now + RULE[k][7], true
     end
-    if KEEP and KEEP[i] < 0 then
-      cost = max(0, min(cost, RULE[k][5] - USED[k]))
+    if KEEP and KEEP[i] < 0 and USED[k] + cost > RULE[k][5] then
+      cost = max(0, RULE[k][5] - USED[k])
+      charged = charged or {}
+      charged[i] = cost
     end
     USED[k] = USED[k] + cost
   elseif anonymous and RULE[k][1] == CONCURRENCY then
@@ -111,6 +113,9 @@ for i = 1, n do
     outcome, granted, wait, fresh, delay = 5, 0, 0, 0, 0
   end
   reply[answers] = pack(DECISION, outcome, granted, room, wait, fresh, delay)
+  if fits and charged then
+    charged[i] = charged[i] or granted
+  end
 end
 
 -- Remember the decisions.
@@ -118,6 +123,6 @@ if record > 0 and (fits or refused_life > 0 and r.state ~= TOMBSTONE) then
   note(record, {
     state = fits and OPEN or DENIED, firm = attempt == NOBODY, standing = attempt == NOBODY and '' or attempt, withdrawn = r.withdrawn,
     early = r.early, lines = lines, content = content, at = pack('>I7', now), decisions = table.concat(reply, '', top + 1, answers),
-    held = charged and charges(charged, {}, {}, n),
+    held = charged and charges(charged, {}, fits and DELAY or {}, n),
   }, fits and life or refused_life)
 end
