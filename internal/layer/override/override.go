@@ -98,17 +98,36 @@ type Layer struct {
 	now  func() time.Time
 
 	mu sync.Mutex // held by writers
-	// current is replaced and never written to; nil if there are no overrides.
+	// current is nil if there are no overrides.
 	current atomic.Pointer[overrides]
 }
 
-// overrides are the overrides by key, in shards, so that a change copies few of them. Those that
-// have ended are among them until their shard changes or there is no room.
+// overrides are the overrides by key: a table of chains, of which a writer replaces one at a
+// time, and readers take no lock. Those that have ended are among them until a take finds them,
+// the table grows or there is no room.
 type overrides struct {
-	shards [shardCount]map[string]*entry // nil ones are empty
-	size   int                           // with each raise
+	chains []atomic.Pointer[link] // as many as a power of two
+	size   int                    // with each raise; only writers read it
 	// seen has a bit for each key's length and end, so that most other keys need no look-up.
-	seen [16]uint64
+	seen [16]atomic.Uint64
+}
+
+// A link is an entry of a chain. It is never written to.
+type link struct {
+	*entry
+	next *link
+}
+
+// fewest is the number of chains of the smallest table.
+const fewest = 16
+
+// tableFor returns an empty table for so many overrides.
+func tableFor(n int) *overrides {
+	chains := fewest
+	for chains < n {
+		chains *= 2
+	}
+	return &overrides{chains: make([]atomic.Pointer[link], chains)}
 }
 
 // bitOf returns the bit of seen for the last four bytes of a key of so many bytes.
@@ -121,70 +140,73 @@ func bitOf(end string, bytes int) uint32 {
 func (all *overrides) note(key string) {
 	if n := len(key); n >= 4 {
 		bit := bitOf(key[n-4:], n)
-		all.seen[bit/64] |= 1 << (bit % 64)
+		all.seen[bit/64].Or(1 << (bit % 64))
 	}
 }
 
-const shardCount = 256
+var tableSeed = maphash.MakeSeed()
 
-var shardSeed = maphash.MakeSeed()
-
-func shardOf(key string) int { return int(maphash.String(shardSeed, key) % shardCount) }
+// chain returns the chain of the keys with a hash.
+func (all *overrides) chain(hash uint64) *atomic.Pointer[link] {
+	return &all.chains[hash&uint64(len(all.chains)-1)]
+}
 
 // get returns the override of a key, or nil.
 func (all *overrides) get(key string) *entry {
-	if shard := all.shards[shardOf(key)]; shard != nil {
-		return shard[key]
+	if all == nil {
+		return nil
+	}
+	for at := all.chain(maphash.String(tableSeed, key)).Load(); at != nil; at = at.next {
+		if at.Key == key {
+			return at.entry
+		}
 	}
 	return nil
 }
 
-// edit returns a copy whose shard can be changed, without those of it that have ended.
-func (all *overrides) edit(shard int, now time.Time) *overrides {
-	c := *all
-	c.shards[shard] = make(map[string]*entry, len(all.shards[shard])+1)
-	for key, e := range all.shards[shard] {
-		c.size -= e.parts()
-		if e = e.at(now); e != nil {
-			c.shards[shard][key] = e
-			c.size += e.parts()
-		}
+// put gives a key an entry in place of its last one, or none if e is nil.
+func (all *overrides) put(key string, e *entry) {
+	var changed *link
+	if e != nil {
+		all.note(key)
+		changed = &link{entry: e}
 	}
-	return &c
+	chain := all.chain(maphash.String(tableSeed, key))
+	all.size += e.parts()
+	for at := chain.Load(); at != nil; at = at.next {
+		if at.Key == key {
+			all.size -= at.parts()
+			continue
+		}
+		changed = &link{at.entry, changed}
+	}
+	chain.Store(changed)
 }
 
-// put gives a key an entry in place of its last one, or none if e is nil, before others see
-// all.
-func (all *overrides) put(key string, e *entry) {
-	shard := shardOf(key)
-	if all.shards[shard] == nil {
-		all.shards[shard] = make(map[string]*entry)
+// lasting returns a table of the overrides that have not ended, with room for more.
+func (all *overrides) lasting(now time.Time) *overrides {
+	if all == nil {
+		return tableFor(0)
 	}
-	all.size += e.parts() - all.shards[shard][key].parts()
-	if e == nil {
-		delete(all.shards[shard], key)
+	rest := tableFor(2 * all.size)
+	for e := range all.each {
+		if e = e.at(now); e != nil {
+			rest.put(e.Key, e)
+		}
+	}
+	return rest
+}
+
+// each yields all overrides.
+func (all *overrides) each(yield func(*entry) bool) {
+	if all == nil {
 		return
 	}
-	all.shards[shard][key] = e
-	all.note(key)
-}
-
-// lasting returns the overrides that have not ended.
-func lasting(all *overrides, now time.Time) *overrides {
-	c := new(overrides)
-	all.each(func(e *entry) {
-		if e = e.at(now); e != nil {
-			c.put(e.Key, e)
-		}
-	})
-	return c
-}
-
-// each calls f with all overrides.
-func (all *overrides) each(f func(*entry)) {
-	for _, shard := range all.shards {
-		for _, e := range shard {
-			f(e)
+	for i := range all.chains {
+		for at := all.chains[i].Load(); at != nil; at = at.next {
+			if !yield(at.entry) {
+				return
+			}
 		}
 	}
 }
@@ -230,15 +252,16 @@ func (l *Layer) Set(o Override) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := l.snapshot()
-	if all.size >= l.max && !all.get(o.Key).has(o) {
-		all = lasting(all, now)
-		l.store(all)
-	}
-	all = all.edit(shardOf(o.Key), now)
-	e := all.get(o.Key)
-	if all.size >= l.max && !e.has(o) {
-		return tooMany(all.size+1, l.max)
+	all := l.current.Load()
+	e := all.get(o.Key).at(now)
+	if !e.has(o) {
+		if all == nil || all.size >= min(len(all.chains), l.max) {
+			all = all.lasting(now)
+			l.store(all)
+		}
+		if all.size >= l.max {
+			return tooMany(all.size+1, l.max)
+		}
 	}
 	all.put(o.Key, e.with(o))
 	l.store(all)
@@ -276,20 +299,20 @@ func (l *Layer) End(o Override) bool {
 	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := l.snapshot().edit(shardOf(o.Key), now)
-	e := all.get(o.Key)
-	found := e.has(o)
-	if found {
-		all.put(o.Key, e.without(o))
+	all := l.current.Load()
+	e := all.get(o.Key).at(now)
+	if !e.has(o) {
+		return false
 	}
+	all.put(o.Key, e.without(o))
 	l.store(all)
-	return found
+	return true
 }
 
 // Replace atomically replaces all overrides with a list. It skips overrides that Set would
 // refuse or that exceed Options.Max.
 func (l *Layer) Replace(list []Override) {
-	now, all := l.now(), new(overrides)
+	now, all := l.now(), tableFor(min(len(list), l.max))
 	for _, o := range list {
 		if all.size < l.max && now.Before(o.Until) && (o.Limit == nil || o.Limit.Rule() != nil) {
 			all.put(o.Key, all.get(o.Key).with(o))
@@ -302,7 +325,7 @@ func (l *Layer) Replace(list []Override) {
 
 // Get returns the override of a key, which is no raise; false if it has none.
 func (l *Layer) Get(key string) (Override, bool) {
-	if e := l.snapshot().get(key).at(l.now()); e != nil && e.set() {
+	if e := l.current.Load().get(key).at(l.now()); e != nil && e.set() {
 		return e.Override, true
 	}
 	return Override{}, false
@@ -310,7 +333,7 @@ func (l *Layer) Get(key string) (Override, bool) {
 
 // RaisesOf returns the raises of a key that are in force, in the order in which they end.
 func (l *Layer) RaisesOf(key string) []Override {
-	e := l.snapshot().get(key).at(l.now())
+	e := l.current.Load().get(key).at(l.now())
 	if e == nil {
 		return nil
 	}
@@ -321,11 +344,11 @@ func (l *Layer) RaisesOf(key string) []Override {
 func (l *Layer) Raises() []Override {
 	now := l.now()
 	var list []Override
-	l.snapshot().each(func(e *entry) {
+	for e := range l.current.Load().each {
 		if e = e.at(now); e != nil {
 			list = append(list, e.raises...)
 		}
-	})
+	}
 	return inOrder(list)
 }
 
@@ -340,11 +363,11 @@ func inOrder(raises []Override) []Override {
 func (l *Layer) List() []Override {
 	now := l.now()
 	var list []Override
-	l.snapshot().each(func(e *entry) {
+	for e := range l.current.Load().each {
 		if e = e.at(now); e != nil && e.set() {
 			list = append(list, e.Override)
 		}
-	})
+	}
 	slices.SortFunc(list, func(a, b Override) int { return cmp.Compare(a.Key, b.Key) })
 	return list
 }
@@ -366,7 +389,7 @@ func (l *Layer) Has(prefix, key string) bool {
 		return false
 	}
 	if n := len(key); n >= 4 {
-		if bit := bitOf(key[n-4:], len(prefix)+n); all.seen[bit/64]&(1<<(bit%64)) == 0 {
+		if bit := bitOf(key[n-4:], len(prefix)+n); all.seen[bit/64].Load()&(1<<(bit%64)) == 0 {
 			return false
 		}
 	}
@@ -376,23 +399,18 @@ func (l *Layer) Has(prefix, key string) bool {
 func (all *overrides) has(prefix, key string) bool {
 	var text [128]byte
 	whole := append(append(text[:0], prefix...), key...)
-	shard := all.shards[maphash.Bytes(shardSeed, whole)%shardCount]
-	return shard != nil && shard[string(whole)] != nil
+	for at := all.chain(maphash.Bytes(tableSeed, whole)).Load(); at != nil; at = at.next {
+		if at.Key == string(whole) {
+			return true
+		}
+	}
+	return false
 }
 
 // Concerns reports whether a charge's key or its owner has an override.
 func (l *Layer) Concerns(c *weir.Charge) bool {
 	all := l.current.Load()
 	return all != nil && (all.get(c.Key) != nil || c.Owner != "" && all.get(c.Owner) != nil)
-}
-
-var none overrides
-
-func (l *Layer) snapshot() *overrides {
-	if current := l.current.Load(); current != nil {
-		return current
-	}
-	return &none
 }
 
 // store puts overrides in force.
@@ -403,11 +421,16 @@ func (l *Layer) store(all *overrides) {
 	l.current.Store(all)
 }
 
-// forget removes an override that has ended, and the ended ones of its shard.
+// forget removes what has ended of the overrides of a key.
 func (l *Layer) forget(key string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.store(l.snapshot().edit(shardOf(key), now))
+	all := l.current.Load()
+	if all == nil {
+		return
+	}
+	all.put(key, all.get(key).at(now))
+	l.store(all)
 }
 
 // An entry is what one key has: an override, raises or both, with the limits that were fitted

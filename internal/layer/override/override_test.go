@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -915,6 +916,29 @@ func TestConcurrentChanges(t *testing.T) {
 	if left := charge(t, taker, "k0", limit, 0).Remaining; left != 200 || len(taker.List()) != 0 {
 		t.Errorf("%d remain of 1000 after 800, under %v", left, taker.List())
 	}
+}
+
+// TestOverridesStayWhileOthersAreSet: no decision misses an override while there are more and
+// more of others.
+func TestOverridesStayWhileOthersAreSet(t *testing.T) {
+	t.Parallel()
+	taker, clock := place(override.Options{})
+	limit, more := weir.PerHour(1000).MustCompile(), weir.PerHour(2000).MustCompile()
+	set(t, taker, "k", *more, clock.Now().Add(time.Hour))
+	var setting sync.WaitGroup
+	var done atomic.Bool
+	setting.Go(func() {
+		defer done.Store(true)
+		for i := range 2000 {
+			set(t, taker, fmt.Sprint("other", i), *more, clock.Now().Add(time.Hour))
+		}
+	})
+	for takes := 0; !done.Load(); takes++ {
+		if got := charge(t, taker, "k", limit, 0).Limit.Count; got != 2000 {
+			t.Fatalf("take %d: a limit of %d", takes, got)
+		}
+	}
+	setting.Wait()
 }
 
 // TestCostsNothing: without overrides, a Take allocates nothing.
