@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/engine/redisengine"
 	"github.com/weirlimit/weir/internal/testing/storetest"
@@ -19,25 +21,31 @@ import (
 func BenchmarkScript(b *testing.B) {
 	client := dial(b, testserver.StartRedis(b).Addr())
 	ctx := context.Background()
-	run := func(name string, decisions int, command ...any) {
+	// measure runs what next returns 100 times in a pipeline; a command decides so many.
+	measure := func(name string, decisions float64, next func() [][]any) {
 		b.Run(name, func(b *testing.B) {
 			var micros []float64
 			for b.Loop() {
 				client.ConfigResetStat(ctx)
 				pipe := client.Pipeline()
 				for range 100 {
-					pipe.Do(ctx, command...)
+					for _, command := range next() {
+						pipe.Do(ctx, command...)
+					}
 				}
 				if _, err := pipe.Exec(ctx); err != nil {
 					b.Fatal(err)
 				}
 				c := costs(client)
-				micros = append(micros, c.micros/c.scripts/float64(decisions))
+				micros = append(micros, c.micros/c.scripts/decisions)
 			}
 			slices.Sort(micros)
 			b.ReportMetric(micros[len(micros)/4], "redis-µs/decision")
 			b.ReportMetric(0, "ns/op")
 		})
+	}
+	run := func(name string, decisions int, command ...any) {
+		measure(name, float64(decisions), func() [][]any { return [][]any{command} })
 	}
 	run("floor", 1, "evalsha", client.ScriptLoad(ctx, floorLua).Val(), 1, "floor", 600, 60_000_000, 61_000)
 	for _, text := range redisengine.ScriptTexts() {
@@ -78,5 +86,28 @@ func BenchmarkScript(b *testing.B) {
 		acts := storetest.NewAct(weir.Charge{Key: key, HashTag: "t", Limit: first, Cost: 1}, weir.Charge{Key: "other", HashTag: "t", Limit: large(0), Cost: 1, Alt: 1})
 		run("gcra, the "+name+" of two alternatives", 1, redisengine.Packed(acts)...)
 	}
+	const held = 25
+	settled := func(pair int) (commands [][]any) {
+		for _, kind := range []weir.Kind{acts.KindTake, acts.KindSettle} {
+			var batch []*weir.Act
+			for i := range held {
+				a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("held", i), Limit: large(0), Cost: 10})
+				a.Kind, a.ID, a.Scope.Owner = kind, fmt.Sprint("id ", pair, " ", i), a.Charges[0].Key
+				if kind == acts.KindTake {
+					a.Hold = time.Minute
+				} else {
+					a.Charges[0].Cost = 5
+				}
+				batch = append(batch, a)
+			}
+			commands = append(commands, redisengine.Packed(batch...))
+		}
+		return commands
+	}
+	pairs := 0
+	measure(fmt.Sprint("gcra, held and settled, batch of ", held), 0.5*held, func() [][]any {
+		pairs++
+		return settled(pairs)
+	})
 	run("gcra, refused", 1, redisengine.Packed(storetest.NewAct(weir.Charge{Key: "full", Limit: full, Cost: 1}))...)
 }

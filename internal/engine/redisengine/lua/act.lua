@@ -11,8 +11,13 @@ do -- names that extensions do not see
   -- an attempt may be on its way, in ms; and the attempt that cannot be withdrawn.
   local NONE, TOMBSTONE, DENIED, OPEN, CLOSED, MOST, EARLY, LATE, NOBODY = 0, 1, 2, 3, 4, 8 * 32, 10000, 60000, '\0\0\0\0\0\0\0\0'
   local DECISION = '>BI7I7I7I7I7'
+  local byte, char, sub, concat = string.byte, string.char, string.sub, table.concat
   -- Set by the section functions.
-  local KEY, COST, BLOCK, SUM, REFUSED, DELAY, pending, waits, queued, blocked, blocked_for, holds, occupy, charges, find, parse, unparse, tombstone, pick, merge, leaves, note, left
+  local KEY, COST, BLOCK, SUM, REFUSED, DELAY, HELD, SINCE, LATER, UNTOUCHED, MISSING, TOLD, pending
+  local waits, queued, blocked, blocked_for, holds, occupy, give, force, put
+  local charges, find, parse, unparse, tombstone, pick, merge, leaves, note, left
+  -- Of the act at hand, as these functions see it.
+  local anonymous, holder
 
   for _ = 1, acts do
     local kind, n, flags
@@ -37,8 +42,9 @@ do -- names that extensions do not see
       end
 
       -- The act, as the request has it; its charges are KEY[i] and COST[i].
-      local immediate, elsewhere, anonymous, dry = flags % 4 >= 2, flags % 16 >= 8, flags % 64 >= 32, flags >= 128
-      local record, life, refused_life, longest, lease, content, holder, attempt, lines = 0, 0, 0, 0, 0, nil, nil, nil, nil
+      local immediate, elsewhere, dry = flags % 4 >= 2, flags % 16 >= 8, flags >= 128
+      local record, life, refused_life, longest, lease, content, attempt, lines = 0, 0, 0, 0, 0, nil, nil, nil
+      anonymous, holder = flags % 64 >= 32, nil
       if flags % 2 == 1 then
         record, life, refused_life, longest, lease, content, holder, attempt, pos = unpack('>I2I7I7I7I7c8c16c8', request, pos)
       end
@@ -58,7 +64,7 @@ do -- names that extensions do not see
         end
       end
       if record > 0 then
-        lines, pos = string.sub(request, pos, pos + 8 * n - 1), pos + 8 * n
+        lines, pos = sub(request, pos, pos + 8 * n - 1), pos + 8 * n
       end
       local KEEP, GROUP, ALT, SKIP
       if flags % 32 >= 16 then
@@ -66,7 +72,7 @@ do -- names that extensions do not see
         pos = KEEP[n + 1]
       end
       if flags % 128 >= 64 then
-        GROUP, ALT, SKIP = {string.byte(request, pos, pos + n - 1)}, {string.byte(request, pos + n, pos + 2 * n - 1)}, {}
+        GROUP, ALT, SKIP = {byte(request, pos, pos + n - 1)}, {byte(request, pos + n, pos + 2 * n - 1)}, {}
         pos = pos + 2 * n
       end
       local blocked_units

@@ -4,71 +4,19 @@
 -- elsewhere, dry (only of a renewal or a refund), holder, lease and the act's record. Changes the keys' state, sets code where
 -- the act cannot be done, and appends the decisions to reply.
 
--- give takes up to so many units of a whole grant back from key k and returns how much
--- room that makes.
-local function give(k, units, whole, since, delay)
-  local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
-  local id, flags, burst, cap, p, q, x, y = rule[1], rule[2], rule[3], rule[4], rule[6], rule[7], rule[8], rule[9]
-  local back, newest = 0, anonymous
-  if id == CONCURRENCY and anonymous then
-    -- Refused takes come before the oldest holders without a name of their own.
-    local refused, slots, from = min(units, rem), 0, 0
-    while refused + slots < units and from < used do
-      local names = call('ZRANGEBYSCORE', key, string.format('(%.0f', now), '+inf', 'LIMIT', from, 2 * units)
-      for _, name in ipairs(names) do
-        if #name > 16 and refused + slots < units then
-          ext[name], slots = 0, slots + 1
-        end
-      end
-      from = from + 2 * units
-    end
-    REM[k], USED[k], AGED[k] = rem - refused, used - slots, aged - slots
-    return refused + slots
-  elseif id == CONCURRENCY then
-    if units > 0 and holds(k, holder) then
-      ext[holder], used, back = 0, used - 1, 1
-    end
-  elseif units > 0 then
-    REFUNDABLE[k] = true
-    -- @back
-  end
-  AT[k], USED[k], REM[k], AGED[k], EXT[k] = at, used, rem, aged - back, ext
-  return back
-end
-
--- force charges units to key k even if they do not fit, up to its debt, and returns how
--- many.
-local function force(k, units)
-  local used = USED[k]
-  if RULE[k][1] == CONCURRENCY and anonymous then
-    occupy(k, holder, max(0, min(units, RULE[k][5] - used)))
-  elseif RULE[k][1] ~= CONCURRENCY then
-    USED[k] = max(used, min(used + units, RULE[k][5]))
-  end
-  return USED[k] - used
-end
-
--- put is force, but gives the holder a slot of a concurrency limit.
-local function put(k, units)
-  if RULE[k][1] ~= CONCURRENCY then
-    return force(k, units)
-  end
-  if not holds(k, holder) then
-    USED[k] = USED[k] + 1
-  end
-  EXT[k][holder], DIRTY[k] = now + RULE[k][7], true
-  return 1
+if not give then
+  -- @section changing
 end
 
 -- What is charged for each charge, since when, and from how much later on: by the record,
 -- or else by the act itself.
-local held, since, delay, answer = {}, {}, {}, taken and unpack('>I7', r.at)
+local held, since, delay, answer = HELD, SINCE, LATER, taken and unpack('>I7', r.at)
 -- untouched charges were no part of the take, or are of alternatives that it was not granted (0),
 -- or were waived (5).
-local untouched = {}
+local untouched, missing = UNTOUCHED, MISSING
 for i = 1, n do
   local k, was = KEY[i], COST[i]
-  held[i], since[i], delay[i] = kind ~= AMEND and was or 0, now, 0
+  held[i], since[i], delay[i], untouched[i], missing[i] = kind ~= AMEND and was or 0, now, 0, false, false
   local j = i
   if place then
     j = place[i]
@@ -97,7 +45,7 @@ end
 -- Change the charges, the last first: what an act has booked twice waits behind itself. An
 -- amendment gives units back before it charges others (missing): alternatives may charge one
 -- key, and a holder has one slot of it. queue is what the act holds of a key.
-local missing, queue = {}, {}
+local queue = kind == AMEND and {}
 for i = code == 0 and n or 0, 1, -1 do
   local k, cost, was, at, late, granted = KEY[i], COST[i], held[i], since[i], delay[i], 0
   DIRTY[k] = DIRTY[k] or kind ~= AMEND and not untouched[i]
@@ -136,7 +84,7 @@ for i = code == 0 and n or 0, 1, -1 do
     if outcome ~= 1 then
       due = outcome % 2 == 0 and outcome > 0 and RULE[k][2] % 2 == 1 and cost or 0
     elseif r.early and not elsewhere and due > 0 then
-      due = leaves(r.early, string.sub(lines, 8 * i - 7, 8 * i), due)
+      due = leaves(r.early, sub(lines, 8 * i - 7, 8 * i), due)
     end
     if due < was then
       -- The caller does not know yet when the units leave that its act has queued after these.
@@ -158,12 +106,12 @@ for i = n, 1, -1 do
     COST[i] = held[i] + force(KEY[i], missing[i])
   elseif missing[i] then
     held[i] = held[i] + put(KEY[i], missing[i])
-    COST[i] = string.byte(request, first + 38 * i - 22) == 1 and held[i] or 0
+    COST[i] = byte(request, first + 38 * i - 22) == 1 and held[i] or 0
   end
 end
 
 -- Answer. An amended take's record holds what the caller was told (told).
-local told, before, granted = {}, 0, kind ~= AMEND
+local told, before, granted = TOLD, 0, kind ~= AMEND
 for i = 1, code == 0 and n or 0 do
   local k, fresh = KEY[i], 0
   local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
@@ -210,7 +158,7 @@ end
 
 -- Remember what has become of the take.
 if r and code == 0 then
-  local decisions, was_open = table.concat(reply, '', top + 1, answers), r.state == OPEN
+  local decisions, was_open = concat(reply, '', top + 1, answers), r.state == OPEN
   if kind == AMEND then
     local all = #r.lines > 0 and #r.lines / 8 or n
     if place and not r.held then
@@ -219,14 +167,14 @@ if r and code == 0 then
         local _, units, _, _, _, late = unpack(DECISION, r.decisions, 36 * j - 35)
         parts[j] = pack('>I7I7I7', units, answer, late)
       end
-      r.held = table.concat(parts)
+      r.held = concat(parts)
     end
     r.state, r.told, r.content, r.at = granted and OPEN or DENIED, not elsewhere, content, pack('>I7', answer or now)
     r.lines = #r.lines > 0 and r.lines or lines
-    r.decisions, r.held = merge(r.decisions, table.concat(told), 36, place), merge(r.held, charges(held, since, delay, n), 21, place)
+    r.decisions, r.held = merge(r.decisions, concat(told, '', 1, n), 36, place), merge(r.held, charges(held, since, delay, n), 21, place)
     r.firm = r.firm or not elsewhere
     if r.early and granted and not elsewhere then
-      r.state, r.closed_by, r.closed_as, r.closed_at = CLOSED, string.byte(r.early, 8), string.sub(r.early, 9, 16), pack('>I7', now)
+      r.state, r.closed_by, r.closed_as, r.closed_at = CLOSED, byte(r.early, 8), sub(r.early, 9, 16), pack('>I7', now)
       r.closing, r.early = merge(string.rep('\0', 36 * all), decisions, 36, place), nil
     end
   elseif kind == WITHDRAW then
@@ -235,7 +183,7 @@ if r and code == 0 then
     r.firm, r.early = true, nil
   else
     r.state, r.closed_by, r.closed_as, r.closed_at = CLOSED, kind, content, pack('>I7', now)
-    r.closing = merge(string.rep('\0', 4.5 * #r.lines), decisions, 36, place)
+    r.closing = place and merge(string.rep('\0', 4.5 * #r.lines), decisions, 36, place) or decisions
   end
   if elsewhere and not granted and was_open and (r.early or r.withdrawn ~= '') then
     -- A refused take leaves the tombstone that it found.

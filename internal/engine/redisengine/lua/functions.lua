@@ -49,7 +49,7 @@ end
 -- find returns which of the names of 8 bytes in a text is name: nil if none is.
 function find(text, name)
   for i = 1, #text / 8 do
-    if string.sub(text, 8 * i - 7, 8 * i) == name then
+    if sub(text, 8 * i - 7, 8 * i) == name then
       return i
     end
   end
@@ -57,41 +57,45 @@ end
 
 -- parse reads a record: nil if the text is none. head.lua has the format.
 function parse(text)
-  local state, flags, standing, withdrawn, n, ends = string.byte(text, 1, 6)
+  local state, flags, standing, withdrawn, n, ends = byte(text, 1, 6)
   if not ends or state < TOMBSTONE or state > CLOSED or flags > 7 or 8 * max(standing, withdrawn) > MOST or (n == 0) ~= (state == TOMBSTONE) then
     return nil
   end
-  local pos = 7
-  local function cut(bytes)
-    pos = pos + bytes
-    return string.sub(text, pos - bytes, pos - 1)
-  end
-  local r = {state = state, firm = flags % 2 == 1, told = flags % 4 >= 2, standing = cut(8 * standing), withdrawn = cut(8 * withdrawn), lines = cut(8 * n)}
+  local withdrawing, naming = 7 + 8 * standing, 7 + 8 * standing + 8 * withdrawn
+  local pos = naming + 8 * n
+  local r = {
+    state = state, firm = flags % 2 == 1, told = flags % 4 >= 2, standing = sub(text, 7, withdrawing - 1),
+    withdrawn = sub(text, withdrawing, naming - 1), lines = sub(text, naming, pos - 1),
+    -- A table that has to grow costs more than one that is made with room.
+    early = nil, content = nil, at = nil, decisions = nil, held = nil, closed_by = nil, closed_as = nil, closed_at = nil, closing = nil,
+  }
   if ends > 0 then
-    r.early = cut(16 + 15 * ends)
+    r.early, pos = sub(text, pos, pos + 15 + 15 * ends), pos + 16 + 15 * ends
   end
   if state > TOMBSTONE then
-    r.content, r.at, r.decisions = cut(8), cut(7), cut(36 * n)
+    r.content, r.at, r.decisions, pos = sub(text, pos, pos + 7), sub(text, pos + 8, pos + 14), sub(text, pos + 15, pos + 14 + 36 * n), pos + 15 + 36 * n
   end
   if flags >= 4 then
-    r.held = cut(21 * n)
+    r.held, pos = sub(text, pos, pos + 21 * n - 1), pos + 21 * n
   end
   if state == CLOSED then
-    r.closed_by, r.closed_as, r.closed_at, r.closing = string.byte(cut(1)), cut(8), cut(7), cut(36 * n)
+    r.closed_by, r.closed_as, r.closed_at, r.closing = byte(text, pos), sub(text, pos + 1, pos + 8), sub(text, pos + 9, pos + 15), sub(text, pos + 16, pos + 15 + 36 * n)
+    pos = pos + 16 + 36 * n
   end
   return pos == #text + 1 and r or nil
 end
 
 -- unparse writes a record.
 function unparse(r)
-  local n, ends = #r.lines / 8, r.early and (#r.early - 16) / 15 or 0
-  local text = string.char(r.state, (r.firm and 1 or 0) + (r.told and 2 or 0) + (r.held and 4 or 0), #r.standing / 8, #r.withdrawn / 8, n, ends) ..
-    r.standing .. r.withdrawn .. r.lines .. (r.early or '')
+  local early = r.early or ''
+  local head = char(r.state, (r.firm and 1 or 0) + (r.told and 2 or 0) + (r.held and 4 or 0), #r.standing / 8, #r.withdrawn / 8, #r.lines / 8, r.early and (#early - 16) / 15 or 0)
   if r.state == TOMBSTONE then
-    return text
+    return head .. r.standing .. r.withdrawn .. r.lines .. early
+  elseif r.state == CLOSED then
+    return head .. r.standing .. r.withdrawn .. r.lines .. early .. r.content .. r.at .. r.decisions .. (r.held or '') ..
+      char(r.closed_by) .. r.closed_as .. r.closed_at .. r.closing
   end
-  text = text .. r.content .. r.at .. r.decisions .. (r.held or '')
-  return r.state == CLOSED and text .. string.char(r.closed_by) .. r.closed_as .. r.closed_at .. r.closing or text
+  return head .. r.standing .. r.withdrawn .. r.lines .. early .. r.content .. r.at .. r.decisions .. (r.held or '')
 end
 
 -- tombstone returns the tombstone of a record.
@@ -108,9 +112,9 @@ function pick(at, decisions, place, n)
   local parts = {at}
   for i = 1, n do
     local j = place[i]
-    parts[i + 1] = j and string.sub(decisions, 36 * j - 35, 36 * j) or string.rep('\0', 36)
+    parts[i + 1] = j and sub(decisions, 36 * j - 35, 36 * j) or string.rep('\0', 36)
   end
-  return table.concat(parts)
+  return concat(parts)
 end
 
 -- merge puts the act's parts of a text, of so many bytes for each line, in the place of a
@@ -121,21 +125,21 @@ function merge(old, new, size, place)
   end
   local parts = {}
   for j = 1, #old / size do
-    parts[j] = string.sub(old, size * (j - 1) + 1, size * j)
+    parts[j] = sub(old, size * (j - 1) + 1, size * j)
   end
   for i, j in ipairs(place) do
     if j then
-      parts[j] = string.sub(new, size * (i - 1) + 1, size * i)
+      parts[j] = sub(new, size * (i - 1) + 1, size * i)
     end
   end
-  return table.concat(parts)
+  return concat(parts)
 end
 
 -- leaves returns how many units of a line are left of a grant that was ended early.
 function leaves(early, line, units)
   for i = 17, #early, 15 do
-    if string.sub(early, i, i + 7) == line then
-      local kind, cost = string.byte(early, 8), unpack('>I7', early, i + 8)
+    if sub(early, i, i + 7) == line then
+      local kind, cost = byte(early, 8), unpack('>I7', early, i + 8)
       return kind == RELEASE and 0 or kind == SETTLE and cost or max(0, units - cost)
     end
   end
@@ -157,5 +161,5 @@ function charges(units, since, delay, n)
   for i = 1, n do
     parts[i] = pack('>I7I7I7', units[i] or 0, since[i] or now, delay[i] or 0)
   end
-  return table.concat(parts)
+  return concat(parts)
 end

@@ -27,7 +27,7 @@ if record > 0 and not outside then
   if taken and r.lines ~= lines then
     place = {}
     for i = 1, n do
-      place[i] = find(r.lines, string.sub(lines, 8 * i - 7, 8 * i)) or false
+      place[i] = find(r.lines, sub(lines, 8 * i - 7, 8 * i)) or false
     end
   end
 
@@ -54,10 +54,10 @@ if record > 0 and not outside then
   elseif kind == WITHDRAW and r.state ~= CLOSED then
     local i = find(r.standing, attempt)
     if i then
-      r.standing = string.sub(r.standing, 1, 8 * i - 8) .. string.sub(r.standing, 8 * i + 1)
+      r.standing = sub(r.standing, 1, 8 * i - 8) .. sub(r.standing, 8 * i + 1)
     end
     if not find(r.withdrawn, attempt) then
-      r.withdrawn = string.sub(r.withdrawn .. attempt, -MOST)
+      r.withdrawn = sub(r.withdrawn .. attempt, -MOST)
     end
     if not taken then
       note(record, tombstone(r), r.state == TOMBSTONE and max(refused_life, left(record)) or refused_life)
@@ -79,7 +79,7 @@ if record > 0 and not outside then
       local life = r.state == NONE and EARLY or max(EARLY, left(record))
       r.early = pack('>I7Bc8', now + EARLY * 1000, kind, content)
       for i = 1, n do
-        r.early = r.early .. string.sub(lines, 8 * i - 7, 8 * i) .. pack('>I7', COST[i])
+        r.early = r.early .. sub(lines, 8 * i - 7, 8 * i) .. pack('>I7', COST[i])
       end
       note(record, taken and r or tombstone(r), life)
     end
