@@ -13,8 +13,8 @@ end
 
 -- @read
 -- Sets low, the numbers of ext, with levels in units of 1/den, and last, how many there are.
-local last = #ext / 7
-local low = {unpack('>' .. string.rep('I7', last), ext)}
+last = #ext / 7
+low = {unpack('>' .. string.rep('I7', last), ext)}
 if low[2] ~= den then
   for i = 4, last, 2 do
     low[i] = floor(low[i] / low[2]) * den
@@ -38,6 +38,7 @@ elseif used > aged then
     ext = pack('>I7I7', now, den)
   else
     local size, at, last_at, last_level, _, unit = #ext, now, 0, 0, unpack('>I7I7', ext)
+    local low, last
     if unit ~= den then
       -- @include low_water read
       -- @include low_water write
@@ -77,8 +78,8 @@ elseif used > aged then
 end
 
 -- @least
--- Sets least, the least level since an instant; level is the current one.
-local least = 0
+-- Sets least, the least level since an instant; level is the current one. Declares low and last.
+local least, low, last = 0, nil, 0
 if ext and since >= unpack('>I7', ext) then
   -- @include low_water read
   least = level
@@ -90,9 +91,11 @@ if ext and since >= unpack('>I7', ext) then
 end
 
 -- @refund
--- Takes gone units, charged at since, out of the history.
+-- Takes gone units, charged at since, out of the history, which least may have read.
 if ext then
-  -- @include low_water read
+  if not low then
+    -- @include low_water read
+  end
   local kept = 2
   for i = 4, last, 2 do
     local m = low[i - 1] > since and max(0, low[i] - gone) or min(low[i], max(0, least - gone))

@@ -91,7 +91,7 @@ func BenchmarkScript(b *testing.B) {
 		for _, kind := range []weir.Kind{acts.KindTake, acts.KindSettle} {
 			var batch []*weir.Act
 			for i := range held {
-				a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("held", i), Limit: large(0), Cost: 10})
+				a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("held", i, " ", pair%400), Limit: large(0), Cost: 10})
 				a.Kind, a.ID, a.Scope.Owner = kind, fmt.Sprint("id ", pair, " ", i), a.Charges[0].Key
 				if kind == acts.KindTake {
 					a.Hold = time.Minute

@@ -1,6 +1,6 @@
 -- Decides all acts. head.lua has the formats; the sections are files of their own, each
 -- with what it uses and sets. All reads come first, and all writes last.
-local request, foreign = ARGV[1], 0
+local KEYS, request, foreign = KEYS, ARGV[1], 0
 -- @section read
 
 local reply, answers, outside = {0}, 0, false
@@ -11,6 +11,7 @@ do -- names that extensions do not see
   -- an attempt may be on its way, in ms; and the attempt that cannot be withdrawn.
   local NONE, TOMBSTONE, DENIED, OPEN, CLOSED, MOST, EARLY, LATE, NOBODY = 0, 1, 2, 3, 4, 8 * 32, 10000, 60000, '\0\0\0\0\0\0\0\0'
   local DECISION = '>BI7I7I7I7I7'
+  local instant, decided = pack('>I7', now), pack('>BI7', 0, now)
   local byte, char, sub, concat = string.byte, string.char, string.sub, table.concat
   -- Set by the section functions.
   local KEY, COST, BLOCK, SUM, REFUSED, DELAY, HELD, SINCE, LATER, UNTOUCHED, MISSING, TOLD, pending
@@ -62,6 +63,8 @@ do -- names that extensions do not see
         elseif kind == AMEND then
           pos = pos + 22
         end
+        local rule = RULE[KEY[i]]
+        outside = outside or rule[2] % 8 >= 4 and (now < rule[6] or now >= rule[8])
       end
       if record > 0 then
         lines, pos = sub(request, pos, pos + 8 * n - 1), pos + 8 * n
@@ -83,10 +86,6 @@ do -- names that extensions do not see
         end
       end
 
-      for i = 1, n do
-        local rule = RULE[KEY[i]]
-        outside = outside or rule[2] % 8 >= 4 and (now < rule[6] or now >= rule[8])
-      end
       -- @section record
       if code == 0 and not answered then
         if kind == TAKE then
@@ -98,7 +97,7 @@ do -- names that extensions do not see
       if answered then
         reply[top] = (r.told and '\8' or '\0') .. answered
       else
-        reply[top] = pack('>BI7', code, now)
+        reply[top] = code == 0 and decided or pack('>BI7', code, now)
       end
     end
   end

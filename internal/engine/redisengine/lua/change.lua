@@ -158,7 +158,7 @@ end
 
 -- Remember what has become of the take.
 if r and code == 0 then
-  local decisions, was_open = concat(reply, '', top + 1, answers), r.state == OPEN
+  local decisions, was_open = n == 1 and reply[answers] or concat(reply, '', top + 1, answers), r.state == OPEN
   if kind == AMEND then
     local all = #r.lines > 0 and #r.lines / 8 or n
     if place and not r.held then
@@ -169,12 +169,12 @@ if r and code == 0 then
       end
       r.held = concat(parts)
     end
-    r.state, r.told, r.content, r.at = granted and OPEN or DENIED, not elsewhere, content, pack('>I7', answer or now)
+    r.state, r.told, r.content, r.at = granted and OPEN or DENIED, not elsewhere, content, answer and r.at or instant
     r.lines = #r.lines > 0 and r.lines or lines
     r.decisions, r.held = merge(r.decisions, concat(told, '', 1, n), 36, place), merge(r.held, charges(held, since, delay, n), 21, place)
     r.firm = r.firm or not elsewhere
     if r.early and granted and not elsewhere then
-      r.state, r.closed_by, r.closed_as, r.closed_at = CLOSED, byte(r.early, 8), sub(r.early, 9, 16), pack('>I7', now)
+      r.state, r.closed_by, r.closed_as, r.closed_at = CLOSED, byte(r.early, 8), sub(r.early, 9, 16), instant
       r.closing, r.early = merge(string.rep('\0', 36 * all), decisions, 36, place), nil
     end
   elseif kind == WITHDRAW then
@@ -182,7 +182,7 @@ if r and code == 0 then
   elseif kind == RENEW then
     r.firm, r.early = true, nil
   else
-    r.state, r.closed_by, r.closed_as, r.closed_at = CLOSED, kind, content, pack('>I7', now)
+    r.state, r.closed_by, r.closed_as, r.closed_at = CLOSED, kind, content, instant
     r.closing = place and merge(string.rep('\0', 4.5 * #r.lines), decisions, 36, place) or decisions
   end
   if elsewhere and not granted and was_open and (r.early or r.withdrawn ~= '') then

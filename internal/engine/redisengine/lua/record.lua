@@ -61,13 +61,13 @@ if record > 0 and not outside then
     end
     if not taken then
       note(record, tombstone(r), r.state == TOMBSTONE and max(refused_life, left(record)) or refused_life)
-      answered = pack('>I7', now) .. string.rep('\0', 36 * n)
+      answered = instant .. string.rep('\0', 36 * n)
     elseif r.firm or r.standing ~= '' then
       note(record, r, left(record))
-      answered = pack('>I7', now) .. string.rep('\0', 36 * n)
+      answered = instant .. string.rep('\0', 36 * n)
     end
   elseif kind == WITHDRAW then
-    answered = pack('>I7', now) .. string.rep('\0', 36 * n)
+    answered = instant .. string.rep('\0', 36 * n)
   elseif kind == AMEND and (r.state == CLOSED or taken and r.told and elsewhere) then
     -- Nothing amends a take that is closed, and the store's own amendments yield to a caller's.
     answered = pick(r.at, r.decisions, place, n)

@@ -122,7 +122,7 @@ end
 if record > 0 and (fits or refused_life > 0 and r.state ~= TOMBSTONE) then
   note(record, {
     state = fits and OPEN or DENIED, firm = attempt == NOBODY, standing = attempt == NOBODY and '' or attempt, withdrawn = r.withdrawn,
-    early = r.early, lines = lines, content = content, at = pack('>I7', now), decisions = concat(reply, '', top + 1, answers),
+    early = r.early, lines = lines, content = content, at = instant, decisions = n == 1 and reply[answers] or concat(reply, '', top + 1, answers),
     held = charged and charges(charged, {}, fits and DELAY or {}, n),
   }, fits and life or refused_life)
 end
