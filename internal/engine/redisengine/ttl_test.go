@@ -115,7 +115,7 @@ func TestEveryRecordIsForgottenInTime(t *testing.T) {
 		t.Error(err)
 	}
 	for name, change := range map[string][2]string{
-		"lost on records":       {"call('SET', key, ext, 'PX', used)", "call('SET', key, ext)"},
+		"lost on records":       {"call('SET', key, ext, 'PX', lives)", "call('SET', key, ext)"},
 		"lost on sets":          {"call('PEXPIRE', key, lifetime(last - now))", ""},
 		"the limit's on sets":   {"lifetime(last - now)", "lifetime(q)"},
 		"renewals do not count": {"if r and code == 0 then", "if r and code == 0 and kind < 4 then"},
