@@ -51,6 +51,11 @@ func share(t *testing.T, seed uint64, budget int) {
 	}
 }
 
+// A span has the units of the lowest and of the highest level of a tank.
+type span [2]int64
+
+func both(units int64) span { return span{units, units} }
+
 // A tank is a level that sinks continuously. After a change of its limit, only its whole
 // units are known, so it is between two levels.
 type tank struct {
@@ -80,29 +85,31 @@ func ceil(r *big.Rat) int64 {
 func (t *tank) room(i int) int64 { return t.burst - ceil(t.levels[i]) }
 
 // charge adds units, at most one full drain beyond the larger of the key's own limit and the one
-// that replaces it. At that bound, a level keeps the
-// part of its last unit that has drained.
-func (t *tank) charge(units int64) {
+// that replaces it, and returns how many were charged by each of the levels. At that bound, a level
+// keeps the part of its last unit that has drained.
+func (t *tank) charge(units span) (charged span) {
 	low, high := t.levels[0], t.levels[1]
 	known, most := low.Cmp(high) == 0, t.debt-ceil(high)
-	low.Add(low, big.NewRat(max(0, min(units, t.debt-ceil(low))), 1))
-	if high.Add(high, big.NewRat(max(0, min(units, most)), 1)); known || units <= most {
-		return
+	charged = span{max(0, min(units[0], t.debt-ceil(low))), max(0, min(units[1], most))}
+	low.Add(low, big.NewRat(charged[0], 1))
+	if high.Add(high, big.NewRat(charged[1], 1)); known || units[1] <= most {
+		return charged
 	}
 	high.SetInt64(ceil(high))
 	if least := big.NewRat(t.debt-1, 1); low.Cmp(least) > 0 {
 		low.Set(least)
 	}
+	return charged
 }
 
 // refund takes back units of an instant: all of them at most, and at least what is left if they
 // drained first.
-func (t *tank) refund(units, since int64) {
+func (t *tank) refund(units span, since int64) {
 	left := new(big.Rat).Mul(t.rate, big.NewRat(since-t.at, 1))
-	if left.Add(left, big.NewRat(units, 1)); left.Sign() < 0 {
+	if left.Add(left, big.NewRat(units[1], 1)); left.Sign() < 0 {
 		left.SetInt64(0)
 	}
-	for i, back := range []*big.Rat{big.NewRat(units, 1), left} {
+	for i, back := range []*big.Rat{big.NewRat(units[0], 1), left} {
 		if l := t.levels[i]; l.Cmp(back) < 0 {
 			l.SetInt64(0)
 		} else {
@@ -134,6 +141,7 @@ type taken struct {
 	alternative uint8
 	units, at   int64
 	id          string            // of a hold
+	pooled      span              // what a hold charged to the budget
 	reservation *weir.Reservation // nil: none
 	decision    weir.Decision
 }
@@ -330,7 +338,9 @@ func (m *sharingModel) take() error {
 		return err
 	}
 	if got.units > 0 {
-		m.charge(&got, got.units)
+		if got.pooled = m.pool.charge(both(got.units)); got.alternative == 1 {
+			m.classes[class].charge(both(got.units))
+		}
 		m.taken = append(m.taken, got)
 	}
 	return m.remains(class, d)
@@ -380,13 +390,6 @@ func (m *sharingModel) remains(class string, d weir.Decision) error {
 	return nil
 }
 
-// charge charges units to the alternative that was taken.
-func (m *sharingModel) charge(t *taken, units int64) {
-	if m.pool.charge(units); t.alternative == 1 {
-		m.classes[t.class].charge(units)
-	}
-}
-
 // undo settles, releases, refunds or cancels a take.
 func (m *sharingModel) undo() error {
 	i, ctx := m.rng.IntN(len(m.taken)), context.Background()
@@ -395,17 +398,18 @@ func (m *sharingModel) undo() error {
 	if t.own != (m.classes[t.class] != nil) || m.clock.Micros()-t.at > time.Hour.Microseconds() {
 		return nil // its keys are others since the shares have changed
 	}
-	back := t.units
 	switch limiter := m.limiter(t.class); {
 	case t.reservation != nil:
 		if _, err := t.reservation.Cancel(ctx); err != nil {
 			return err
 		}
+		m.refund(&t, both(t.units), t.units)
 	case t.id == "":
-		back = m.rng.Int64N(t.units + 1)
+		back := m.rng.Int64N(t.units + 1)
 		if _, err := limiter.Refund(ctx, m.key, t.decision, back); err != nil {
 			return err
 		}
+		m.refund(&t, both(back), back)
 	default:
 		kind := []weir.Kind{acts.KindSettle, acts.KindRelease, acts.KindRefund}[m.rng.IntN(3)]
 		cost := m.rng.Int64N(t.units + 1)
@@ -415,27 +419,36 @@ func (m *sharingModel) undo() error {
 		case kind == acts.KindRelease:
 			cost = 0
 		}
-		if back = cost; kind != acts.KindRefund {
-			back = t.units - cost
-		}
 		a := limiter.Act(kind, m.key, cost)
 		a.ID, a.Scope.Owner = t.id, a.Charges[0].Key
 		if m.layer.Take(ctx, []*weir.Act{a}); a.Err != nil {
 			return a.Err
 		}
-		if back < 0 {
-			m.charge(&t, -back)
-			back = 0
+		if kind == acts.KindRefund {
+			m.refund(&t, span{min(cost, t.pooled[0]), min(cost, t.pooled[1])}, cost)
+		} else {
+			m.settle(&t, cost)
 		}
-		m.refund(&t, back)
 		return m.remains(t.class, weir.Decision{Outcome: weir.Granted, Remaining: a.Remaining()})
 	}
-	m.refund(&t, back)
 	return nil
 }
 
-func (m *sharingModel) refund(t *taken, units int64) {
-	if m.pool.refund(units, t.at); t.alternative == 1 {
-		m.classes[t.class].refund(units, t.at)
+// settle leaves so many units charged to the alternative that was taken.
+func (m *sharingModel) settle(t *taken, cost int64) {
+	var back, more span
+	for i, held := range t.pooled {
+		back[i], more[i] = max(0, held-cost), max(0, cost-held)
+	}
+	m.refund(t, back, max(0, t.units-cost))
+	if m.pool.charge(more); t.alternative == 1 {
+		m.classes[t.class].charge(both(max(0, cost-t.units)))
+	}
+}
+
+// refund takes units back from the budget, and from the guarantee if that was taken.
+func (m *sharingModel) refund(t *taken, pooled span, units int64) {
+	if m.pool.refund(pooled, t.at); t.alternative == 1 {
+		m.classes[t.class].refund(both(units), t.at)
 	}
 }
