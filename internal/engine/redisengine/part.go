@@ -98,9 +98,9 @@ func (s *Store) newJob(a *weir.Act) *job {
 			}
 		}
 		if n > 0 && p.mayFail(a) {
-			run := &part{whole: j, slot: p.slot, from: p.from, Act: p.cut(a)}
-			run.ID, run.Dry = a.ID, true
-			j.dryRuns = append(j.dryRuns, run)
+			dry := &part{whole: j, slot: p.slot, from: p.from, Act: p.cut(a)}
+			dry.ID, dry.Dry = a.ID, true
+			j.dryRuns = append(j.dryRuns, dry)
 		}
 	}
 	return j

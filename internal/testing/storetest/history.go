@@ -231,7 +231,22 @@ func (h *history) acts() []*weir.Act {
 	for i := range acts {
 		acts[i] = h.act()
 	}
+	if h.Forgetful {
+		return takenLast(acts)
+	}
 	return acts
+}
+
+// takenLast leaves acts out that are about a take of the same call that asked for slots.
+func takenLast(list []*weir.Act) []*weir.Act {
+	taken := make(map[string]bool)
+	return slices.DeleteFunc(list, func(a *weir.Act) bool {
+		later := taken[a.ID]
+		if a.Kind == acts.KindTake && a.ID != "" && holds(a) {
+			taken[a.ID] = true
+		}
+		return later
+	})
 }
 
 // rush makes equal takes by many callers of few keys, and sometimes a different one among

@@ -31,8 +31,8 @@ type Twins struct {
 	// Waives: some charges of takes with an ID are waived, and some takes with an ID cost
 	// nothing.
 	Waives bool
-	// Forgetful: no act is about a refused take that asked for slots. Its ID is forgotten at once,
-	// but not by several hash slots.
+	// Forgetful: no act is about a refused take that asked for slots, or about any such take of its
+	// own call. If it is refused, it is forgotten at once, but not by several hash slots.
 	Forgetful bool
 	// Huge: the limits are fixed_windows of up to 10¹⁵−1 units and of few units, whose windows
 	// are the same, so that large counts are charged, exceeded, settled and refunded.
