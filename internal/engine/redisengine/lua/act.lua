@@ -11,9 +11,8 @@ do -- names that extensions do not see
   -- an attempt may be on its way, in ms; and the attempt that cannot be withdrawn.
   local NONE, TOMBSTONE, DENIED, OPEN, CLOSED, MOST, EARLY, LATE, NOBODY = 0, 1, 2, 3, 4, 8 * 32, 10000, 60000, '\0\0\0\0\0\0\0\0'
   local DECISION = '>BI7I7I7I7I7'
-  local instant, decided = pack('>I7', now), pack('>BI7', 0, now)
-  local byte, char, sub, concat = string.byte, string.char, string.sub, table.concat
   -- Set by the section functions.
+  local byte, char, sub, concat, instant, decided
   local KEY, COST, BLOCK, SUM, REFUSED, DELAY, HELD, SINCE, LATER, UNTOUCHED, MISSING, TOLD, pending
   local waits, queued, blocked, blocked_for, holds, occupy, give, force, put
   local charges, find, parse, unparse, tombstone, pick, merge, leaves, note, left

@@ -1,4 +1,6 @@
 -- Functions and tables of the acts that are no runs, made once such an act comes.
+byte, char, sub, concat = string.byte, string.char, string.sub, table.concat
+instant, decided = pack('>I7', now), pack('>BI7', 0, now)
 KEY, COST, SUM, REFUSED, DELAY, pending = {0, 0}, {0, 0}, {0, 0}, {0, 0}, {0, 0}, {}
 
 -- waits returns how long it takes until so many units fit key k; they do not now.
