@@ -140,20 +140,20 @@ class AsyncWeir(Base):
         units = cost if cost is not None else 0 if verb == "WEIR.PEEK" else 1
         data = self._command(verb, charges, cost, id, **options)
         if self._paused():
-            return self._without(verb, charges, units, id, Paused("the server could not be reached a moment ago"))
+            return self._without(verb, charges, units, id, Paused("the server could not be reached a moment ago"), options)
         try:
             answer = await self._roundtrip(data, id is not None)
         except Exception as error:
             if not isinstance(error, (OSError, asyncio.TimeoutError)) and not is_outage(error):
                 raise
             self._failed(error)
-            return self._without(verb, charges, units, id, error)
+            return self._without(verb, charges, units, id, error, options)
         if not isinstance(answer, Exception):
             return Decision(answer)
         if not is_outage(answer):
             raise answer
         self._failed(answer, answered=True)
-        return self._without(verb, charges, units, id, answer)
+        return self._without(verb, charges, units, id, answer, options)
 
     async def check(self) -> None:
         """Like :meth:`Weir.check`."""
@@ -256,7 +256,10 @@ class AsyncHold:
 
     async def renew(self) -> None:
         """Like :meth:`Hold.renew`."""
-        await self._client._do("WEIR.RENEW", self._charges, None, self.id, hold=self._ttl)
+        if self.decision.source == "client_local":
+            self._client._local.renew(self.id, self._ttl)
+        elif not self.decision.source.startswith("client_"):
+            await self._client._do("WEIR.RENEW", self._charges, None, self.id, hold=self._ttl)
 
     async def __aenter__(self) -> "AsyncHold":
         return await self._begin()

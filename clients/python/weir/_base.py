@@ -5,7 +5,7 @@ import os
 import ssl
 import threading
 import time
-from typing import Any, List, Optional, Sequence, Union
+from typing import Any, List, Mapping, Optional, Sequence, Union
 from urllib.parse import unquote, urlsplit
 
 from ._decision import Decision
@@ -92,7 +92,7 @@ class Base:
             self._logged_at = now
             log.warning("no decision from %s: %s; until it answers: outage=%r", self.address, why, self.outage)
 
-    def _without(self, verb: str, charges: Sequence[Charge], cost: int, id: Optional[str], why: BaseException) -> Decision:
+    def _without(self, verb: str, charges: Sequence[Charge], cost: int, id: Optional[str], why: BaseException, options: Mapping[str, Any]) -> Decision:
         """Decide a take or a peek without the server, by policy."""
         peek = verb == "WEIR.PEEK"
         if not peek and verb != "WEIR.TAKE" or self.outage == "raise":
@@ -100,8 +100,9 @@ class Base:
                 raise why
             raise Unavailable(f"no decision: {why or type(why).__name__}") from why
         if self.outage == "local":
-            return self._local.take(charges, cost, id, peek)
+            return self._local.take(charges, cost, id or "", peek, options.get("keep") or 0, options.get("up_to"), options.get("hold"))
         granted = self.outage == "open"
+        cost = options.get("up_to") or cost
         return Decision([int(granted), 0, 0 if granted else 1000, 0, cost if granted and not peek else 0, 0, 0, f"client_{self.outage}", 0, 0, 0])
 
 

@@ -61,11 +61,12 @@ class Decision:
 
     @property
     def headers(self) -> Dict[str, str]:
-        """The headers RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers-10), and Retry-After if it was refused."""
-        found = {
-            "RateLimit-Policy": f'"default";q={self.count};w={-(-self.period_ms // 1000)}',
-            "RateLimit": f'"default";r={self.remaining};t={-(-self.reset_after_ms // 1000)}',
-        }
+        """The headers RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers-10), and Retry-After if it was
+        refused. A decision without a server knows no count to show."""
+        found = {}
+        if self.count > 0:
+            found["RateLimit-Policy"] = f'"default";q={self.count};w={-(-self.period_ms // 1000)}'
+            found["RateLimit"] = f'"default";r={self.remaining};t={-(-self.reset_after_ms // 1000)}'
         if not self.allowed and not self.never:
             found["Retry-After"] = str(self.retry_after)
         return found

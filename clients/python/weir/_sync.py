@@ -117,20 +117,20 @@ class Weir(Base):
         units = cost if cost is not None else 0 if verb == "WEIR.PEEK" else 1
         data = self._command(verb, charges, cost, id, **options)
         if self._paused():
-            return self._without(verb, charges, units, id, Paused("the server could not be reached a moment ago"))
+            return self._without(verb, charges, units, id, Paused("the server could not be reached a moment ago"), options)
         try:
             answer = self._roundtrip(data, id is not None)
         except Exception as error:
             if not isinstance(error, OSError) and not is_outage(error):
                 raise
             self._failed(error)
-            return self._without(verb, charges, units, id, error)
+            return self._without(verb, charges, units, id, error, options)
         if not isinstance(answer, Exception):
             return Decision(answer)
         if not is_outage(answer):
             raise answer
         self._failed(answer, answered=True)
-        return self._without(verb, charges, units, id, answer)
+        return self._without(verb, charges, units, id, answer, options)
 
     def check(self) -> None:
         """Ask the server for an answer, and raise what is wrong: :class:`Forbidden` for credentials, OSError or
@@ -238,7 +238,10 @@ class Hold:
 
     def renew(self) -> None:
         """Keep slots for another ``ttl`` seconds."""
-        self._client._do("WEIR.RENEW", self._charges, None, self.id, hold=self._ttl)
+        if self.decision.source == "client_local":
+            self._client._local.renew(self.id, self._ttl)
+        elif not self.decision.source.startswith("client_"):
+            self._client._do("WEIR.RENEW", self._charges, None, self.id, hold=self._ttl)
 
     def __enter__(self) -> "Hold":
         return self

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Awaitable, Callable, List, Optional, Tuple
+from typing import Any, Awaitable, Callable, Iterable, List, Optional, Tuple
 
 from ._async import AsyncWeir
-from ._middleware import TEXT, rate_headers, response_headers
+from ._middleware import TEXT, response_headers
 from ._wire import Keys
 
 
@@ -32,10 +32,10 @@ class LimitMiddleware:
 
         async def with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", []), *_encoded(rate_headers(d))]}
+                message = {**message, "headers": [*message.get("headers", []), *_encoded(d.headers.items())]}
             await send(message)
         await self._app(scope, receive, with_headers)
 
 
-def _encoded(headers: List[Tuple[str, str]]) -> List[Tuple[bytes, bytes]]:
+def _encoded(headers: Iterable[Tuple[str, str]]) -> List[Tuple[bytes, bytes]]:
     return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]

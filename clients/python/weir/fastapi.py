@@ -8,7 +8,6 @@ from typing import Any, Callable
 from fastapi import HTTPException, Request, Response
 
 from ._async import AsyncWeir
-from ._middleware import rate_headers
 
 
 class Limit:
@@ -26,7 +25,6 @@ class Limit:
         if inspect.isawaitable(key):
             key = await key
         d = await self._weir.take(key, *self._limits, cost=self._cost)
-        headers = dict(rate_headers(d))
         if not d:
-            raise HTTPException(429, "Too many requests.", headers)
-        response.headers.update(headers)
+            raise HTTPException(429, "Too many requests.", d.headers)
+        response.headers.update(d.headers)

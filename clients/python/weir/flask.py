@@ -8,7 +8,6 @@ from typing import Any, Callable, TypeVar, Union
 from flask import Response, after_this_request, current_app
 from werkzeug.exceptions import TooManyRequests
 
-from ._middleware import rate_headers
 from ._sync import Weir
 from ._wire import Keys
 
@@ -29,7 +28,7 @@ def limit(weir: Weir, *limits: str, key: Union[Keys, Callable[[], Keys]], cost: 
 
             @after_this_request
             def with_headers(response: Response) -> Response:
-                response.headers.update(rate_headers(d))
+                response.headers.update(d.headers)
                 return response
             if not d:
                 raise TooManyRequests()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterable, Optional
 
-from ._middleware import TEXT, rate_headers, response_headers
+from ._middleware import TEXT, response_headers
 from ._sync import Weir
 from ._wire import Keys
 
@@ -29,5 +29,5 @@ class LimitMiddleware:
             return [TEXT]
 
         def start(status: str, headers: Any, *more: Any) -> Any:
-            return start_response(status, [*headers, *rate_headers(d)], *more)
+            return start_response(status, [*headers, *d.headers.items()], *more)
         return self._app(environ, start)
