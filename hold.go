@@ -13,7 +13,7 @@ import (
 )
 
 // A Hold is the result of [Limiter.Hold]: the estimate that it charged and the slots
-// that it took, or the refusal. Its calls continue for a second after their context has
+// that it took, or the refusal. Its calls continue for up to a second after their context has
 // ended, so the caller of a client that has left can settle and release as usual. It is
 // safe for concurrent use.
 type Hold struct {
@@ -129,7 +129,7 @@ func (h *Hold) ask(ctx context.Context, c *call) (d Decision, err error) {
 	}
 	c.act.ID = h.id
 	c.act.Scope = algo.Scope{Owner: h.limiter.owner(h.key), Asks: asks(c.act.Charges)}
-	ctx, done := outlive(ctx)
+	ctx, done := h.limiter.outlive(ctx)
 	defer done()
 	err = h.limiter.ask(ctx, c, &d)
 	if c.act.Kind == kindSettle && !errors.Is(err, ErrInvalid) || c.act.Kind == kindRelease && err == nil {
@@ -151,11 +151,14 @@ func asks(charges []Charge) string {
 // left.
 const afterlife = time.Second
 
-// outlive returns a context that ends an afterlife later than ctx, and a function that
-// releases it.
-func outlive(ctx context.Context) (context.Context, func()) {
+// outlive returns a context that ends an afterlife later than ctx, or never if the store ends each
+// call sooner, and a function that releases it.
+func (l *Limiter) outlive(ctx context.Context) (context.Context, func()) {
 	if ctx.Done() == nil {
 		return ctx, func() {}
+	}
+	if store, found := l.taker.(patientTaker); found && store.Patience() <= afterlife {
+		return context.WithoutCancel(ctx), func() {}
 	}
 	longer, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(afterlife, end) })

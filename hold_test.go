@@ -205,6 +205,39 @@ func TestCallerLeaves(t *testing.T) {
 	}
 }
 
+// TestCallerLeavesPatientStore: a store that ends each call within a second by itself is not told
+// when the caller leaves, and one that does not is.
+func TestCallerLeavesPatientStore(t *testing.T) {
+	t.Parallel()
+	type key struct{}
+	for patience, ends := range map[time.Duration]bool{0: false, time.Second: false, time.Second + 1: true} {
+		store := &patientStore{memstore.New(memstore.Options{}), patience, nil}
+		h, err := limiterOver(t, store, weir.PerDay(4)).Hold(t.Context(), "k", 4, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left, leave := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
+		leave()
+		if _, err := h.Settle(left, 1); err != nil || store.last.Value(key{}) != "value" || (store.last.Done() != nil) != ends {
+			t.Errorf("patience of %v: %v, in %v", patience, err, store.last)
+		}
+	}
+}
+
+// A patientStore keeps the context of its last call.
+type patientStore struct {
+	weir.Taker
+	patience time.Duration
+	last     context.Context
+}
+
+func (s *patientStore) Patience() time.Duration { return s.patience }
+
+func (s *patientStore) Take(ctx context.Context, all []*weir.Act) {
+	s.last = ctx
+	s.Taker.Take(ctx, all)
+}
+
 // TestSlotsAreHeld: the calls that cannot release a slot say how to take one.
 func TestSlotsAreHeld(t *testing.T) {
 	t.Parallel()

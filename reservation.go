@@ -99,12 +99,12 @@ func (r *Reservation) Delay() time.Duration {
 // Cancel returns the smallest number of units for which a limit has room again.
 //
 // Only the first Cancel has an effect, unless it failed with an [ErrNotApplied]. It continues
-// for a second after ctx has ended.
+// for up to a second after ctx has ended.
 func (r *Reservation) Cancel(ctx context.Context) (given int64, err error) {
 	if !r.OK() || r.cancelled.Swap(true) {
 		return 0, nil
 	}
-	ctx, done := outlive(ctx)
+	ctx, done := r.limiter.outlive(ctx)
 	defer done()
 	c := r.limiter.begin(kindRefund, r.key, 0)
 	for i := range c.act.Charges {

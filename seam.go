@@ -49,12 +49,24 @@ const (
 // It decides a take of one valid charge, whose Key is the prefix and the key, as Take would,
 // without an Act, and sets the decision's Limit. If decided is false, nothing was charged,
 // and the caller calls Take instead. A [Limiter] with one limit uses it, which is faster.
+//
+// A Taker that never waits for longer than a certain time, whatever its context, may also have
+// the method
+//
+//	Patience() time.Duration
+//
+// which returns that time. Calls that outlive their callers, such as [Hold.Settle], are then
+// left to it, which is faster.
 type Taker interface {
 	Take(ctx context.Context, acts []*Act)
 }
 
 type oneTaker interface {
 	TakeOne(prefix, key string, limit *Limit, cost int64) (d Decision, decided bool)
+}
+
+type patientTaker interface {
+	Patience() time.Duration
 }
 
 // scope is what belongs to an ID.

@@ -71,6 +71,9 @@ func (s *Store) TakeOne(prefix, key string, limit *weir.Limit, cost int64) (d we
 	return s.keys.TakeOne(prefix, key, limit, cost)
 }
 
+// Patience returns 0: Take never waits, see [weir.Taker].
+func (s *Store) Patience() time.Duration { return 0 }
+
 // ChangeOverride is how a [weir.Limiter] puts an override in force, or ends it if o is nil. The
 // key is that in the store: the name of the limiter, "#" and the limit's name or position if
 // there are several, ":", and the limiter's key.

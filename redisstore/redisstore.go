@@ -158,6 +158,9 @@ func (s *Store) Stop(ctx context.Context) error { return s.layers.Stop(ctx) }
 // Take decides the acts.
 func (s *Store) Take(ctx context.Context, acts []*weir.Act) { s.layers.Take(ctx, acts) }
 
+// Patience returns the longest time for which Take waits, [Options.Timeout], see [weir.Taker].
+func (s *Store) Patience() time.Duration { return s.layers.Patience() }
+
 // Outages returns an error for each server that is unreachable now, with its beginning and
 // cause.
 func (s *Store) Outages() []error { return s.layers.Outages() }

@@ -99,6 +99,14 @@ func (s *Stack) forget(key string) {
 	}
 }
 
+// Patience returns the longest time for which Take waits, whatever its context.
+func (s *Stack) Patience() time.Duration {
+	if s.Remote == nil {
+		return 0
+	}
+	return s.Remote.Patience
+}
+
 // Take decides the acts.
 func (s *Stack) Take(ctx context.Context, acts []*weir.Act) { weir.TakeValid(ctx, acts, s.top.Take) }
 
