@@ -35,8 +35,8 @@ export class Decision {
 
   get headers() {
     const found = {}
-    // A decision without a server knows no count to show.
-    if (this.count > 0) {
+    // A decision without a server knows no limit to show.
+    if (this.periodMs > 0) {
       found['RateLimit-Policy'] = `"default";q=${this.count};w=${seconds(this.periodMs)}`
       found.RateLimit = `"default";r=${this.remaining};t=${seconds(this.resetAfterMs)}`
     }

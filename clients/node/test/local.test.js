@@ -1,6 +1,7 @@
 // Decisions in an outage, by a clock that stands.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { Decision } from '../lib/decision.js'
 import { Local } from '../lib/local.js'
 
 function local(share = 0.5) {
@@ -18,6 +19,14 @@ test('a share of the limit is granted at once, and the rest in time', () => {
   assert.equal(take('k', '20/min').allowed, true)
   assert.equal(take('k', '20/min').allowed, false)
   assert.equal(take('other', '20/min').allowed, true)
+})
+
+test('headers say nothing of a limit that is not known, and 0 of a blocked key', () => {
+  const { take } = local()
+  assert.deepEqual(take('k', '2/h').headers, {})
+  assert.deepEqual(take('k', '2/h').headers, { 'Retry-After': '3600' })
+  const blocked = new Decision([0, 0, 5000, 0, 0, 0, 0, 'store', 0, 60000, 0])
+  assert.deepEqual(blocked.headers, { 'RateLimit-Policy': '"default";q=0;w=60', RateLimit: '"default";r=0;t=0', 'Retry-After': '5' })
 })
 
 test('the smallest limits keep a unit', () => {

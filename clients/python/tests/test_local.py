@@ -2,7 +2,7 @@
 
 import unittest
 
-from weir import Weir
+from weir import Decision, Weir
 from weir._local import Local
 
 
@@ -117,6 +117,10 @@ class Clients(unittest.TestCase):
             weir = Weir(url)
             self.assertEqual(weir.take("k", "2/h").headers, {})
             self.assertEqual(list(weir.take("k", "2/h").headers), ["Retry-After"])
+
+    def test_a_blocked_key_has_a_limit_of_0(self):
+        d = Decision([0, 0, 5000, 0, 0, 0, 0, "store", 0, 60000, 0])
+        self.assertEqual(d.headers, {"RateLimit-Policy": '"default";q=0;w=60', "RateLimit": '"default";r=0;t=0', "Retry-After": "5"})
 
     def test_a_take_keeps_to_its_options(self):
         with Gone() as url:

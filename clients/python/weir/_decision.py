@@ -62,9 +62,9 @@ class Decision:
     @property
     def headers(self) -> Dict[str, str]:
         """The headers RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers-10), and Retry-After if it was
-        refused. A decision without a server knows no count to show."""
+        refused. A decision without a server knows no limit to show."""
         found = {}
-        if self.count > 0:
+        if self.period_ms > 0:
             found["RateLimit-Policy"] = f'"default";q={self.count};w={-(-self.period_ms // 1000)}'
             found["RateLimit"] = f'"default";r={self.remaining};t={-(-self.reset_after_ms // 1000)}'
         if not self.allowed and not self.never:
