@@ -151,7 +151,7 @@ histories: setup ## compare the stores with their models over random histories E
 	$(GO) test -count=1 -timeout 0 -run 'TestSharing$$|TestShares$$|TestFullStore|TestTwins$$|TestIDsHappenOnce$$|TestRuns|TestAnswersMatchTheStore$$' ./internal/engine/memengine ./internal/engine/redisengine ./internal/stack -args -effort $(EFFORT)
 
 .PHONY: scripts
-scripts: ## draw EFFORT times 440 scripts of instances, callers and faults of a store, and check who decides and what is charged
+scripts: ## draw EFFORT times 220 scripts of instances, callers and faults of a store, and check who decides and what is charged
 	$(GO) test -count=1 -timeout 0 -run 'TestScripts$$|TestManyDebtsAndAHotKey$$' ./internal/remote -args -effort $(EFFORT)
 
 .PHONY: mutants
