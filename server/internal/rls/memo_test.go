@@ -376,7 +376,7 @@ func numbered(t testing.TB, descriptors string) func(int) []byte {
 	}
 }
 
-// TestMemoIsBounded asks a million different messages, a part of them as often as needed.
+// TestMemoIsBounded asks a hundred thousand different messages, a part of them as often as needed.
 func TestMemoIsBounded(t *testing.T) { // not parallel: it measures the heap
 	limits := ""
 	for i := range 6 { // so that plans are large
@@ -390,10 +390,7 @@ func TestMemoIsBounded(t *testing.T) { // not parallel: it measures the heap
 		numbered(t, "m=########"+wide+"; h=########"+wide),
 		numbered(t, "h=########"+wide+"; h=x########"+wide+"; h=y########"+wide),
 	}
-	before, messages := heapBytes(), 1_000_000
-	if testing.Short() {
-		messages /= 10
-	}
+	before, messages := heapBytes(), 100_000
 	remembered := messages / 20_000
 	for i := range messages {
 		form, times := 0, 1
