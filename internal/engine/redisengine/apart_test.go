@@ -101,7 +101,7 @@ func TestTwinsOnCluster(t *testing.T) {
 				// and finds no record in slots that the take did not charge.
 				w.Listed = name != "one slot, one by one"
 				w.A, w.B = wrap(w.A), wrap(store)
-				if err := w.Compare(storetest.Length(2000)); err != nil {
+				if err := w.Compare(storetest.Length(800)); err != nil {
 					t.Errorf("blocks %v: %v", blocks, err)
 				}
 			}

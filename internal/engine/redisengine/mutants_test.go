@@ -157,15 +157,29 @@ var mutants = []mutation{
 
 // early are the seeds of histories in which rare mistakes show soon.
 var early = map[string]uint64{
-	"> for >=":                               21,
-	"counters are kept in 16 bits":           15,
-	"two refunds of an act undo one another": 10,
-	"calendar windows end with the period":   2,
-	"one refusal of a run is charged":        16,
-	"a refusal that was told is not charged": 4,
-	"an up-to is as small as its budget":     5,
-	"a guarantee is charged beyond any debt": 2,
-	"an act that waits changes its record":   1045,
+	"a blocked key is granted":                 4,
+	"a refusal extends a block":                2,
+	"> for >=":                                 21,
+	"counters are kept in 16 bits":             15,
+	"a low-water mark above the level is kept": 8,
+	"two refunds of an act undo one another":   155,
+	"a refused take replaces a tombstone":      2,
+	"a settle gives nothing back":              9,
+	"calendar windows end with the period":     2,
+	"one refusal of a run is charged":          16,
+	"a run's refusals are charged without cap": 2,
+	"the rest of an up-to is refused":          18,
+	"a run waits in an empty queue":            2,
+	"an amendment tells what is charged":       8,
+	"a refusal that was told is not charged":   4,
+	"a charged refusal is charged as a grant":  2,
+	"a guarantee is charged beyond any debt":   13,
+	"an up-to is as small as its budget":       5,
+	"an earlier withdrawal is forgotten":       7,
+	"a repeat is no attempt":                   19,
+	"a renewal is not firm":                    77,
+	"a take forgets an early end":              28,
+	"an act that waits changes its record":     1045,
 }
 
 // TestTwinsFindMutants shows that the comparison of the twins notices each of

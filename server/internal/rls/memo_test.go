@@ -391,7 +391,7 @@ func TestMemoIsBounded(t *testing.T) { // not parallel: it measures the heap
 		numbered(t, "h=########"+wide+"; h=x########"+wide+"; h=y########"+wide),
 	}
 	before, messages := heapBytes(), 100_000
-	remembered := messages / 20_000
+	remembered := messages / 10_000
 	for i := range messages {
 		form, times := 0, 1
 		if i%remembered == 0 {
