@@ -50,10 +50,13 @@ trap 'rm -rf "$tools"' EXIT
 
 check 'gofumpt' formatted
 check 'build staticcheck' env GOWORK=off "$GO" build -modfile=tools/go.mod -o "$tools/staticcheck" honnef.co/go/tools/cmd/staticcheck
+# What the tests have compiled with the race detector need not be compiled without it.
+shared=$("$GO" env GOFLAGS)
+[ "$("$GO" env CGO_ENABLED)" = 0 ] || shared="$shared -race"
 # shellcheck disable=SC2086 # several words
-check 'go vet' "$GO" vet $modules
+check 'go vet' env GOFLAGS="$shared" "$GO" vet $modules
 # shellcheck disable=SC2086
-check 'staticcheck' "$tools/staticcheck" $modules
+check 'staticcheck' env GOFLAGS="$shared" "$tools/staticcheck" $modules
 for module in $alone; do
   check "go vet, $module" inside "$module" env GOWORK=off "$GO" vet ./...
   check "staticcheck, $module" inside "$module" env GOWORK=off "$tools/staticcheck" ./...
