@@ -108,6 +108,14 @@ func run(m *testing.M) int {
 		panic(err)
 	}
 	defer os.RemoveAll(buildDir)
+	// Clones of this tree are compiled in several folders, but need it once.
+	flags, err := exec.Command("go", "env", "GOFLAGS").Output()
+	if err != nil {
+		panic(err)
+	}
+	if err := os.Setenv("GOFLAGS", strings.TrimSpace(string(flags))+" -trimpath"); err != nil {
+		panic(err)
+	}
 	return m.Run()
 }
 
