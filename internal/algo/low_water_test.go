@@ -103,7 +103,7 @@ func TestRefundsAgainstReplay(t *testing.T) {
 		for _, r := range lowWaterRules() {
 			differ, below, steps, worst, sum := 0, 0, 0, 0.0, 0.0
 			for seed := range uint64(20) {
-				randomRefunds(&r, seed, 600, func(got, want State, now int64) {
+				randomRefunds(&r, seed, 200, func(got, want State, now int64) {
 					steps++
 					a, b := levelAt(&got, &r, now), levelAt(&want, &r, now)
 					den := r.Den

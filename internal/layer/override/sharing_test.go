@@ -27,7 +27,7 @@ func TestSharing(t *testing.T) {
 	for seed := range uint64(2) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			for budget := range 100 {
+			for budget := range 25 {
 				share(t, seed, budget)
 			}
 		})

@@ -195,7 +195,7 @@ func TestClientsMakeNoSeries(t *testing.T) {
 	f.ask(t, "d", "k=1", 1)
 	before := series(f.scrape(t))
 	random := rand.New(rand.NewPCG(3, 4))
-	for range 100_000 {
+	for range 20_000 {
 		f.ask(t, "d", fmt.Sprintf("user=%x\x00", random.Uint64()), 1)
 		if random.IntN(10) == 0 {
 			f.ask(t, "d", fmt.Sprintf("k=%x", random.Uint64()), 1)
