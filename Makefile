@@ -60,7 +60,7 @@ pin: ## write the digests of base images behind their tags; needs docker and a r
 test: export GORACE = atexit_sleep_ms=20
 test: setup ## install what tests need, then run them all under the race detector
 	$(GO) test $(RACE) -vet=off -p 3 -count=1 -timeout $(TIMEOUT) $(ALL)
-	@printf '%s\n' $(ALONE) | GOWORK=off xargs -P 2 -n 1 sh -c 'flags=; \
+	@printf '%s\n' $(ALONE) | GOWORK=off xargs -P 3 -n 1 sh -c 'flags=; \
 	  case $$0 in examples|server/tools/h2spec) flags=$(RACE);; server/tools/sdks) flags="-parallel 8";; esac; \
 	  said=$$(cd $$0 && $(GO) test $$flags -vet=off -count=1 -timeout $(TIMEOUT) ./... 2>&1); code=$$?; printf "%s:\n%s\n" "$$0" "$$said"; exit $$code'
 	@for each in python3:clients/python python3:server/tools/sdks node:clients/node node:server/tools/sdks java:docs/any.md; do \
