@@ -76,6 +76,8 @@ type sessionKey struct{}
 
 func setUp(env *testscript.Env) error {
 	env.Values[sessionKey{}] = &session{}
+	// Under the race detector, each command would sleep for a second before it ends.
+	env.Setenv("GORACE", os.Getenv("GORACE"))
 	return nil
 }
 
