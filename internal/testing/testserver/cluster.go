@@ -58,6 +58,7 @@ func (s Spec) cluster(t testing.TB, n size, args []string) *Cluster {
 	}
 	masters, replicas := n.masters, n.replicas
 	c := &Cluster{t: t, ids: make(map[*Redis]string)}
+	given := len(args) > 0
 	args = append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "2000"}, args...)
 	if s.TLS != (TLS{}) {
 		args = append(args, "--tls-cluster", "yes")
@@ -93,6 +94,13 @@ func (s Spec) cluster(t testing.TB, n size, args []string) *Cluster {
 	}
 	for _, r := range c.Replicas {
 		r.until("follows its master", func() bool { return strings.Contains(r.must("INFO", "replication"), "master_link_status:up") })
+	}
+	if replicas == 0 && !given {
+		// Nobody takes over, so no test waits for a node to be declared dead. One that gets no time
+		// on a busy machine is none.
+		for _, r := range c.Masters {
+			r.must("CONFIG", "SET", "cluster-node-timeout", "60000")
+		}
 	}
 	return c
 }
