@@ -71,8 +71,10 @@ func TestExamples(t *testing.T) {
 					_, missing := exec.LookPath(program)
 					switch {
 					case strings.Contains(command, "go run "):
-						s.run(command)
-						awaitAddress(s, address)
+						// Its lines must not stand among those of the calls.
+						logs := filepath.Join(t.TempDir(), "logs")
+						s.run(strings.TrimSuffix(command, "&") + "2>> " + logs + " &")
+						awaitAddress(s, address, logs)
 						ran = true
 					case program == "redis-server": // the test's runs
 					case e.prints == "" && e.address == "127.0.0.1:8080", program == "grpcurl" && missing != nil:
@@ -106,8 +108,9 @@ func elsewhere(t *testing.T, folder string, to *strings.Replacer) {
 	}
 }
 
-// awaitAddress waits until a program listens that go run compiles in the background.
-func awaitAddress(s *shell, address string) {
+// awaitAddress waits until a program listens that go run compiles in the background, with its errors in
+// the file logs.
+func awaitAddress(s *shell, address, logs string) {
 	s.t.Helper()
 	printed := ""
 	for deadline := time.Now().Add(commandTimeout); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
@@ -120,5 +123,6 @@ func awaitAddress(s *shell, address string) {
 			break
 		}
 	}
-	s.t.Fatalf("nobody listens at %s: %s", address, printed)
+	said, _ := os.ReadFile(logs)
+	s.t.Fatalf("nobody listens at %s: %s%s", address, printed, said)
 }
