@@ -257,7 +257,6 @@ func (l *Layer) Set(o Override) error {
 	if !e.has(o) {
 		if all == nil || all.size >= min(len(all.chains), l.max) {
 			all = all.lasting(now)
-			l.store(all)
 		}
 		if all.size >= l.max {
 			return tooMany(all.size+1, l.max)
