@@ -73,7 +73,7 @@ func TestExamples(t *testing.T) {
 					case strings.Contains(command, "go run "):
 						// Its lines must not stand among those of the calls.
 						logs := filepath.Join(t.TempDir(), "logs")
-						s.run(strings.TrimSuffix(command, "&") + "2>> " + logs + " &")
+						s.run(command[:strings.LastIndex(command, "&")] + "2>> " + logs + " &")
 						awaitAddress(s, address, logs)
 						ran = true
 					case program == "redis-server": // the test's runs
