@@ -54,8 +54,8 @@ pin: ## write the digests of base images behind their tags; needs docker and a r
 	@scripts/pin.sh
 
 # A process under the race detector sleeps for a second before it ends, unless told
-# otherwise; the tests end hundreds. "make lint" vets. Of three packages, one waits more
-# than it works.
+# otherwise; the tests end hundreds. "make lint" vets. Many tests wait more than they work,
+# so that two cores have enough time for three packages.
 .PHONY: test
 test: export GORACE = atexit_sleep_ms=20
 test: setup ## install what tests need, then run them all under the race detector

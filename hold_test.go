@@ -205,8 +205,8 @@ func TestCallerLeaves(t *testing.T) {
 	}
 }
 
-// TestCallerLeavesPatientStore: a store that ends each call within a second by itself is not told
-// when the caller leaves, and one that does not is.
+// TestCallerLeavesPatientStore: a store that waits for a second at most gets a context that never
+// ends, and other stores get one that ends a second after the caller's.
 func TestCallerLeavesPatientStore(t *testing.T) {
 	t.Parallel()
 	type key struct{}

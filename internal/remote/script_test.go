@@ -861,7 +861,8 @@ func TestScripts(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%v/%d", name, algorithm, instances), func(t *testing.T) {
 					t.Parallel()
 					var all totals
-					// Limits and paces differ by the seed's parity, see newScript, and so do neighbours.
+					// The parity of a seed chooses the kind of limit and the pace, see newScript. Each
+					// algorithm has one with some numbers of instances, and the other with the rest.
 					for seed := *firstSeed; seed < *firstSeed+2*storetest.Length(1); seed++ {
 						if (seed+instances+int(algorithm))%2 == 0 {
 							continue

@@ -231,7 +231,7 @@ func TestApartLikeMemory(t *testing.T) {
 }
 
 // TestLeaseEndsDuringRenewal has the last of two leases end between the dry run of its renewal and
-// the renewal: the caller is told so, and a release ends the other.
+// the renewal. The caller gets an error, and can release the other lease.
 func TestLeaseEndsDuringRenewal(t *testing.T) {
 	t.Parallel()
 	now, step := int64(1_750_000_000_000_000), int64(0)
